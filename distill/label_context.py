@@ -107,8 +107,9 @@ class LabelContext:
 
     def with_examples(self, prompt: Prompt, id: str, *texts: str) -> Prompt:
         """The prompt after the recipe's examples of it, if there are any, for the row of this id that is about these texts."""
-        shown = self.examples(id, *texts) if self.examples else ()
-        return prompt.after(tuple(pair for pair in shown if pair[0].name == prompt.name))
+        if self.examples is None:
+            return prompt
+        return prompt.after(tuple(pair for pair in self.examples(id, *texts) if pair[0].name == prompt.name))
 
     def take_quota(self, group: str) -> bool:
         """Whether a group of rows may have one more, by the option `most_per_group`; it also counts the row."""

@@ -5,11 +5,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from distill.hub_config import LabelHubConfig
 from distill.label_task import TASKS, LabelTask
-from distill.teacher.batch_config import BatchConfig
-from distill.teacher.config import TeacherConfig
-from distill.teacher.escalation import Escalation
+from distill.teacher.config import BatchConfig, TeacherConfig
+from refinery.hub.config import HubConfig
 from refinery.llms.build import ModelConfig
 from refinery.llms.served.protocols.base import check_protocol, protocol_of
 from refinery.questions.base import find_reader
@@ -33,6 +31,32 @@ class ExamplesConfig(Recipe):
     choose: Literal["similar", "first"] = Field(
         default="similar", description="similar: those whose question, or passage, is most like the row's (BM25); first: always the same"
     )
+
+
+class Escalation(Recipe):
+    """A stronger teacher that labels what the first one is unsure of: a cascade, as in FrugalGPT (Chen et al., 2023).
+
+    It is always asked for a row that the first teacher's reply got rejected.
+    """
+
+    teacher: TeacherConfig = Field(description="the stronger teacher, whose labels replace those of the first")
+    min_agreement: float = Field(
+        default=1.0, description="it labels a row if a smaller share of the first teacher's `samples` agrees on it", ge=0, le=1
+    )
+    min_probability: float | None = Field(
+        default=None,
+        description="it labels a row with a label that the first teacher finds less probable than this, by its log-probabilities; only for "
+        "tasks with labels and protocols that have log-probabilities",
+        gt=0,
+        le=1,
+    )
+
+
+class LabelHubConfig(HubConfig):
+    """A dataset repository that receives labels while they are made."""
+
+    questions_per_part: int = Field(default=1000, description="questions whose rows are one Parquet file for each split", ge=1)
+    minutes: float = Field(default=10.0, description="an unfinished part is pushed too after this time, and replaced later", gt=0)
 
 
 class DistillRecipe(StoresReplies, ShardKeys, SampleKeys, BadRowKeys):

@@ -155,6 +155,7 @@ def _finish(recipe: DistillRecipe, writer: LabelWriter, metrics: dict[str, Any])
 
     output = writer.output
     output.begin()
+    writer.write_parquet()
     (output / "README.md").write_text(dataset_card(read_run(recipe.output_dir), metrics), encoding="utf-8")
     output.write_metrics(metrics)
     for warning in (*writer.warnings(), *(f"{recipe.output_dir}: {warning}" for warning in writer.guards.warnings())):

@@ -28,7 +28,8 @@ def load_task(recipe: DistillRecipe) -> LabelTask[Any]:
 
 def iter_rows(task: LabelTask[Any], recipe: DistillRecipe) -> Iterator[Any]:
     """The rows of this shard, one by one: the recipe's questions, or the rows that the task itself provides."""
-    return (row for row in _rows_of_all_shards(task, recipe) if recipe.has_row(row.id))
+    rows = _rows_of_all_shards(task, recipe)
+    return rows if recipe.shard is None else (row for row in rows if recipe.has_row(row.id))
 
 
 def _rows_of_all_shards(task: LabelTask[Any], recipe: DistillRecipe) -> Iterator[Any]:

@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from distill.quality.evaluate import Quality
-from distill.quality.labeled_run import LabeledRun
+from distill.quality.evaluate import LabeledRun, Quality
 from refinery.contract.question_groups import ALL
 from refinery.metrics.bootstrap import Measure
 from refinery.metrics.graded import shown_measure

@@ -1,11 +1,38 @@
-"""Annotations of a dataset for tasks without a teacher: sub-questions that can be searched, and the search."""
+"""Annotations of a dataset for tasks without a teacher: sub-questions as they are worded and searched, and the search."""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from distill.label_context import LabelContext
-from distill.steps.relation_notation import worded
 from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Passage, Question, SubQuestion
+from refinery.contract.relation_notation import as_question, is_notation
 from refinery.contract.sub_questions import resolved_step
 from refinery.errors import RecordError
+
+Relations = Annotated[
+    Literal["kept", "questions", "rejected"],
+    Field(
+        description="annotated sub-questions in MuSiQue's notation, `X >> capital`: kept as they are; questions, made by a rule, and a row"
+        " with a relation that has no rule is rejected; or every row with one is rejected"
+    ),
+]
+
+
+def worded(steps: Sequence[SubQuestion], relations: str) -> list[SubQuestion]:
+    """The annotated sub-questions as the option `relations` wants them. Raises RejectedRow if one of them cannot be worded so."""
+    return [_worded(step, relations) if relations != "kept" and is_notation(step.text) else step for step in steps]
+
+
+def _worded(step: SubQuestion, relations: str) -> SubQuestion:
+    question = as_question(step.text) if relations == "questions" else None
+    if question is None:
+        raise RejectedRow(
+            "relation_notation", f"'{step.text}' is not a question" + (", and no rule makes one of it" * (relations == "questions"))
+        )
+    return step.model_copy(update={"text": question})
 
 
 def searchable_steps(question: Question, relations: str) -> list[SubQuestion]:

@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field
 from distill.grading.decompositions import DECOMPOSITION
 from distill.label_context import LabelContext
 from distill.label_task import LabeledRows, LabelTask, Pair, json_reply
-from distill.steps.finite_lists import MOST_ITEMS, ended
-from distill.steps.relation_notation import Relations, worded
+from distill.steps.annotations import Relations, worded
+from distill.steps.reply_schemas import MOST_ITEMS, ended
 from distill.steps.trees.solved_trees import TreeKeys, right_traces
 from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import Decomposition, Question

@@ -13,10 +13,10 @@ from distill.grading.trajectories import TRAJECTORIES
 from distill.label_context import LabelContext
 from distill.label_task import LabelTask
 from distill.recipe import DistillRecipe
+from distill.steps.annotations import Relations
 from distill.steps.refinement.kinds import KINDS, turns
 from distill.steps.refinement.right_answers import JUDGE, RightMetric
 from distill.steps.refinement.row import Row
-from distill.steps.relation_notation import Relations
 from distill.teacher.partial_labels import LabeledParts
 from refinery.contract.choices import choice_question
 from refinery.contract.records import Question, Trajectory

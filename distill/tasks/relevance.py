@@ -21,9 +21,8 @@ from distill.grading.judgements import RELEVANCE
 from distill.label_context import LabelContext
 from distill.label_task import LabeledRows, LabelTask, Pair, json_reply
 from distill.recipe import DistillRecipe
-from distill.steps.annotations import search_own, sufficient_passages
-from distill.steps.rationale import rationale_of, reasoned
-from distill.steps.relation_notation import Relations
+from distill.steps.annotations import Relations, search_own, sufficient_passages
+from distill.steps.reply_schemas import rationale_of, reasoned
 from distill.steps.trees.solved_trees import TreeKeys, needed_passages, right_traces
 from distill.teacher.partial_labels import labeled_parts, settled
 from distill.teacher.teacher import RejectedRow, RequestLog

@@ -16,7 +16,7 @@ from distill.label_context import LabelContext
 from distill.label_task import LabeledRows, LabelTask, Pair, json_reply
 from distill.steps.closed_book import right_share
 from distill.steps.found_answers import with_found_answers
-from distill.steps.rationale import rationale_of, reasoned
+from distill.steps.reply_schemas import rationale_of, reasoned
 from distill.steps.trees.solved_trees import all_traces, is_right
 from distill.teacher.partial_labels import LabeledParts, check_some_kept, settled
 from distill.teacher.teacher import RejectedRow, RequestLog, Teacher

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from distill.teacher.batch_config import BatchConfig
+from distill.teacher.config import BatchConfig
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
 from refinery.llms.served.paid.paid_replies import persist_in
 from refinery.llms.served.protocols.openai_chat import openai_client

@@ -18,9 +18,8 @@ from typing import Any
 
 from huggingface_hub.utils import disable_progress_bars
 
-from distill.hub_config import LabelHubConfig
-from distill.recipe import DistillRecipe
-from distill.writing.parquet import ColumnFile
+from distill.recipe import DistillRecipe, LabelHubConfig
+from distill.writing.parquet import write_rows
 from refinery.contract.records import Record
 from refinery.errors import HubError
 from refinery.hub.dataset_card import dataset_card, provisional_card
@@ -139,13 +138,9 @@ class HubStream:
         """Write a part's Parquet files, in place of those of the same part that were unfinished."""
         for split, lines in part.lines.items():
             path = f"{self._folder}/{split}/{part.number:05d}.parquet"
-            columns = ColumnFile(self._output / _FOLDER / split / f"{part.number:05d}.parquet", self._record_types[split])
-            columns.path.parent.mkdir(parents=True, exist_ok=True)
-            for line in lines:
-                columns.add(line)
-            columns.close()
-            self._unsent[path] = columns.path
-            self._hashes[path] = sha256(self._unsent[path]).hex()
+            self._unsent[path] = self._output / _FOLDER / split / f"{part.number:05d}.parquet"
+            self._unsent[path].parent.mkdir(parents=True, exist_ok=True)
+            self._hashes[path] = sha256(write_rows(lines, self._unsent[path], self._record_types[split])).hex()
 
     def _commit(self, part: _Part) -> None:
         """Push the parts that are not on the hub, with a card that says how far the run is. Files of other runs are deleted."""

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from distill.inputs.examples import copy_examples
-from distill.label_task import TASKS
+from distill.inputs.held_out_documents import HELD_OUT
+from distill.label_task import TASKS, Review
 from distill.recipe import DistillRecipe
 from distill.teacher.agreement import with_agreement
+from distill.teacher.teacher import RejectedRow
 from distill.writing.guards import EXAMPLES, Duplicates
-from distill.writing.merged_guards import review_merged
-from distill.writing.parquet import join_parquet
+from distill.writing.parquet import join_parquet, write_parquet
+from distill.writing.rows import failure_line
+from refinery.contract.records import Question, iter_records, write_records
 from refinery.contract.split_name import is_split
 from refinery.errors import RunDirError
 from refinery.hub.dataset_card import dataset_card
@@ -46,7 +49,7 @@ def merge(out: Path, runs: Sequence[Path]) -> dict[str, Any]:
     if not shards.name_stores:
         join_stores(build_recipe(shards.recipe, DistillRecipe, where=str(runs[0] / "run.json")), runs, out)
     if review := plugins.find(TASKS, shards.recipe["task"]).review:
-        review_merged(out, review(), metrics)
+        _review_merged(out, review(), metrics)
     if "agreement" in metrics:
         metrics["agreement"] = {between: with_agreement(found["counts"]) for between, found in metrics["agreement"].items()}
     metrics["guards"]["duplicate_questions"] = _duplicates([out / f"{split}.jsonl" for split in metrics["rows_by_split"]])
@@ -90,6 +93,36 @@ def _add_up(values: Sequence[Any], key: str = "") -> Any:
     if isinstance(first, str) or key == "max_length" or re.fullmatch(r"p\d+", key):
         return max(values)  # percentiles of lengths cannot be added, so the longest shard's are taken
     return sum(values)
+
+
+def _review_merged(folder: Path, review: Review, metrics: dict[str, Any]) -> None:
+    """Compare the rows of all shards, as a single run would have done: move the questions that `review` rejects to `failures.jsonl`.
+
+    They are counted in `metrics`. Held-out splits come first, as in a run.
+    """
+    splits = sorted(metrics["rows_by_split"], key=lambda split: (split not in HELD_OUT, split))
+    with (folder / "failures.jsonl").open("a", encoding="utf-8") as failures:
+        for split in splits:
+            kept: list[Question] = []
+            for question in iter_records(folder / f"{split}.jsonl", Question):
+                try:
+                    review(question, [question])
+                    kept.append(question)
+                except RejectedRow as error:
+                    failures.write(failure_line(question.id, error))
+                    _count_rejected(metrics, split, error.reason)
+            write_records(folder / f"{split}.jsonl", kept)
+            write_parquet(folder / f"{split}.jsonl", Question)
+
+
+def _count_rejected(metrics: dict[str, Any], split: str, reason: str) -> None:
+    """Move one question, with its one row, from the labeled ones to the rejected ones."""
+    metrics["rejected_by_reason"][reason] = metrics["rejected_by_reason"].get(reason, 0) + 1
+    metrics["questions_rejected"] += 1
+    metrics["questions_labelled"] -= 1
+    metrics["rows"] -= 1
+    metrics["rows_by_split"][split] -= 1
+    metrics["guards"]["rows"] -= 1
 
 
 def _duplicates(files: Sequence[Path]) -> dict[str, Any]:

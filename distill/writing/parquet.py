@@ -5,8 +5,9 @@ hub's readers drop the distinction. A dict with arbitrary keys, or a field with 
 """
 
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -21,57 +22,6 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetWriter
 
 _ROWS_PER_GROUP = 2_000  # a trajectory with its passages is about 10 kB
-_ROWS_AT_ONCE = 256  # become columns, which takes a millisecond or two: replies wait no longer
-
-
-class ColumnFile:
-    """A Parquet file that is written while its rows come. It has its name, instead of one with `.partial`, once it is closed.
-
-    Raises TypeError for a field whose type has no column.
-    """
-
-    def __init__(self, path: Path, record: type[Record]) -> None:
-        self.path, self._record = path, record
-        self._lines: list[str | bytes] = []
-        self._batches: list[pyarrow.RecordBatch] = []
-        self._writer: ParquetWriter | None = None
-
-    def add(self, line: str | bytes) -> None:
-        """Add a row, as JSON."""
-        self._lines.append(line)
-        if len(self._lines) == _ROWS_AT_ONCE:
-            self._convert()
-        if len(self._batches) * _ROWS_AT_ONCE >= _ROWS_PER_GROUP:
-            self._write()
-
-    def close(self) -> None:
-        """Write what is left, and give the file its name."""
-        if self._lines:
-            self._convert()
-        self._write()
-        self._end()
-        _partial(self.path).replace(self.path)
-
-    def discard(self) -> None:
-        """Delete what was written."""
-        self._end()
-        _partial(self.path).unlink(missing_ok=True)
-
-    def _convert(self) -> None:
-        self._batches += _columns(self._lines, self._record)
-        self._lines.clear()
-
-    def _write(self) -> None:
-        import pyarrow
-
-        schema = schema_of(self._record)
-        self._writer = self._writer or _writer(self.path, schema)
-        self._writer.write_table(pyarrow.Table.from_batches(self._batches, schema))
-        self._batches.clear()
-
-    def _end(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
 
 
 def write_parquet(rows: Path, record: type[Record]) -> Path:
@@ -79,12 +29,18 @@ def write_parquet(rows: Path, record: type[Record]) -> Path:
 
     Raises TypeError for a field whose type has no column.
     """
-    columns = ColumnFile(rows.with_suffix(".parquet"), record)
     with rows.open("rb") as lines:  # bytes split at newlines only; text would also split at U+2028
-        for line in lines:
-            columns.add(line)
-    columns.close()
-    return columns.path
+        return write_rows(lines, rows.with_suffix(".parquet"), record)
+
+
+def write_rows(lines: Iterable[str | bytes], path: Path, record: type[Record]) -> Path:
+    """Write rows, given as JSON, to `path`. Returns it, and raises the same error as `write_parquet`."""
+    lines = iter(lines)
+    with _writer(path, schema_of(record)) as writer:
+        while group := list(islice(lines, _ROWS_PER_GROUP)):
+            writer.write_table(_columns(group, record))
+    _partial(path).replace(path)
+    return path
 
 
 def join_parquet(parts: Sequence[Path], joined: Path) -> Path:
@@ -121,7 +77,7 @@ def _partial(path: Path) -> Path:
     return path.with_name(path.name + ".partial")
 
 
-def _columns(lines: Sequence[str | bytes], record: type[Record]) -> "list[pyarrow.RecordBatch]":
+def _columns(lines: Sequence[str | bytes], record: type[Record]) -> "pyarrow.Table":
     """JSON rows as columns. Arrow's own reader takes them, because its conversion of Python objects imports pandas first."""
     import io
 
@@ -131,7 +87,7 @@ def _columns(lines: Sequence[str | bytes], record: type[Record]) -> "list[pyarro
     rows = b"\n".join(to_json(convert(from_json(line))) for line in lines)
     reading = json.ReadOptions(block_size=len(rows) + 1, use_threads=False)  # one block, because no row may cross the end of one
     parsing = json.ParseOptions(schema_of(record), unexpected_field_behavior="ignore")
-    return json.read_json(io.BytesIO(rows), reading, parsing).to_batches()
+    return json.read_json(io.BytesIO(rows), reading, parsing)
 
 
 def _as_it_is(value: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO, get_args
 from distill.teacher.partial_labels import unlabeled_of
 from distill.teacher.teacher import RejectedRow
 from distill.writing.guards import Guards
-from distill.writing.parquet import ColumnFile
+from distill.writing.parquet import schema_of, write_parquet
 from distill.writing.rank_agreement import RankAgreement
 from refinery.contract.records import JudgeLabel, Record, RelevanceLabel, Trajectory
 from refinery.contract.rq_rag_release import release_row
@@ -103,7 +103,6 @@ class LabelWriter:
         self.agreement = RankAgreement()
         self._files: dict[str, TextIO] = {}
         self._record_types: dict[str, type[Record]] = {}
-        self._columns: dict[str, ColumnFile] = {}
         self.latest: deque[tuple[Any, Outcome]] = deque(maxlen=_LATEST)
 
     @property
@@ -128,7 +127,8 @@ class LabelWriter:
             self.output.begin()
         self.questions += 1
         self._keep_input(question)
-        self.open_split(question.split or "train")
+        if (split := question.split or "train") not in self.rows_of_split:
+            self.open_split(split)
         if isinstance(outcome, RejectedRow):
             self.rejected[outcome.reason] += 1
             if len(self.first_rejected) < _FIRST_REJECTED:
@@ -160,11 +160,13 @@ class LabelWriter:
         if isinstance(row, JudgeLabel):
             self.labels[row.label] += 1
             self._labels_of_file.setdefault(name, Counter())[row.label] += 1
-        if self._record_types.setdefault(name, type(row)) is not type(row):
+        if name not in self._record_types:
+            schema_of(type(row))  # raises TypeError for a record without columns before more rows are paid for
+            self._record_types[name] = type(row)
+        if self._record_types[name] is not type(row):
             raise TypeError(f"{name} contains {self._record_types[name].__name__} rows, but the task also returned a {type(row).__name__}")
         line = row.model_dump_json(exclude_none=True) + "\n"
         self._file(name).write(line)
-        self._column_file(split, type(row)).add(line)
         if self.stream:
             self.stream.add_row(split, line, type(row))
         if isinstance(row, Trajectory):  # also in the layout of RQ-RAG's released data
@@ -176,18 +178,8 @@ class LabelWriter:
             self._files[name] = (self.output / f"{name}.partial").open("w", _WRITTEN_AT_ONCE, encoding="utf-8")
         return self._files[name]
 
-    def _column_file(self, split: str, record: type[Record]) -> ColumnFile:
-        if split not in self._columns:
-            self._columns[split] = ColumnFile(self.output / f"{split}.parquet", record)
-        return self._columns[split]
-
     def finish(self, *, whole: bool) -> None:
-        """Close the files and rename them. They replace those of a stopped run, and those of a finished run only if `whole`.
-
-        Only a whole run has Parquet.
-        """
-        for columns in self._columns.values():
-            columns.close() if whole else columns.discard()
+        """Close the files and rename them. They replace those of a stopped run, and those of a finished run only if `whole`."""
         self._file(_FAILURES)
         for name, file in self._files.items():
             file.close()
@@ -198,11 +190,14 @@ class LabelWriter:
 
     def discard(self) -> None:
         """Close and delete the files of a run that has nothing to keep."""
-        for columns in self._columns.values():
-            columns.discard()
         for name, file in self._files.items():
             file.close()
             (self.output / f"{name}.partial").unlink()
+
+    def write_parquet(self) -> None:
+        """Write the rows of a finished run also as Parquet."""
+        for name, record in self._record_types.items():
+            write_parquet(self.output / name, record)
 
     def warnings(self) -> Iterator[str]:
         """Warnings about problems that are likely to make the labels useless."""

@@ -13,9 +13,8 @@ from refinery.errors import RecordError
 from refinery.runtime.files.hub_dataset import hub_dataset, without_nulls
 from refinery.runtime.files.jsonl import write_lines
 from refinery.runtime.files.parquet import parquet_rows
-from refinery.runtime.files.text_file import byte_lines
-from refinery.runtime.run.bad_rows import readable_rows
-from refinery.text import without_mark
+from refinery.runtime.files.text_file import filled_lines
+from refinery.runtime.run.bad_rows import bad_row, end_of_rows
 
 Text = Annotated[str, Field(coerce_numbers_to_str=True)]  # 1984 in a file is "1984", as an id or an answer
 Action = Literal["rewrite", "decompose", "disambiguate", "respond", "answer"]
@@ -275,16 +274,17 @@ def iter_records(path: str | Path, record: type[R]) -> Iterator[R]:
     """
     path = str(path)
     if (dataset := hub_dataset(Path(path))) is not None or path.endswith(".parquet"):
-        rows = dataset.rows() if dataset else parquet_rows(Path(path))
-        yield from readable_rows(path, enumerate(rows, 1), lambda _, row: _of_values(*row, record))
-        return
-    numbered = enumerate(byte_lines(path), 1)
-    lines = ((number, row) for number, line in numbered if (row := (without_mark(line) if number == 1 else line).strip()))
-    yield from readable_rows(path, lines, lambda number, row: parse_record(row, record, where=f"{path}:{number}"))
-
-
-def _of_values(where: str, values: dict[str, Any], record: type[R]) -> R:
-    return parse_record(to_json(without_nulls(values)), record, where=where)
+        found = dataset.rows() if dataset else parquet_rows(Path(path))
+        lines = ((where, to_json(without_nulls(values))) for where, values in found)
+    else:
+        lines = filled_lines(path)
+    number = 0
+    for number, (where, line) in enumerate(lines, 1):
+        try:
+            yield parse_record(line, record, where=where)
+        except RecordError as error:
+            bad_row(error, path, number)
+    end_of_rows(path, number)
 
 
 def parse_record(line: bytes, record: type[R], *, where: str) -> R:

@@ -80,7 +80,7 @@ _NOTATION = re.compile(r"(?P<subject>[^>]*\S) >> (?P<relation>[^>?]*[^>?\s])")
 
 def is_notation(text: str) -> bool:
     """Whether a sub-question is in the notation."""
-    return _NOTATION.fullmatch(text.strip()) is not None
+    return " >> " in text and _NOTATION.fullmatch(text.strip()) is not None
 
 
 def as_question(text: str) -> str | None:

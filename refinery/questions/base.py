@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, TypeVar
@@ -69,7 +69,7 @@ def iter_questions(
     paths: Sequence[Path], *, reader: str = "jsonl", limit: int | None = None, sample: SampleKeys = NO_SAMPLE
 ) -> Iterator[Question]:
     """The questions of `paths`, read lazily where the format allows it. Ids are not checked for repetitions."""
-    return islice((question for path in paths for question in sampled(_read(path, reader), sample, path)), limit)
+    return islice(chain.from_iterable(sampled(_read(path, reader), sample, path) for path in paths), limit)
 
 
 def _read(path: Path, reader: str) -> Iterable[Question]:

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.distill.endpoint import Settings
 from benchmarks.distill.run import endpoint, stats
 from distill.__main__ import main
-from distill.quality.labeled_run import LabeledRun
+from distill.quality.evaluate import LabeledRun
 from distill.viewing.page import write
 from refinery.contract.records import Passage, write_records
 from refinery.demo.teacher.server import serving

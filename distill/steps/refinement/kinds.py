@@ -1,13 +1,13 @@
 """Turn each kind of question into the steps of a trajectory (RQ-RAG Sec. 2.1, App. A): one function per kind, by teacher or annotations."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import BaseModel, field_validator
 
+from distill.label_context import LabelContext
 from distill.steps.annotations import searchable_steps
-from distill.steps.refinement.needed_searches import needed_searches
 from distill.steps.refinement.right_answers import check_right
 from distill.steps.refinement.row import FewQueries, Queries, Row, SearchDecision, Text
 from distill.steps.refinement.title_searches import searches_of_whole
@@ -53,7 +53,7 @@ class SearchReply(BaseModel):
 
 async def stepwise(row: Row) -> list[Step]:
     """The teacher chooses rewrite, decompose or disambiguate step by step, and reads the results before the next step."""
-    steps, needed = list[Step](), needed_searches(row.question, row.context)
+    steps, needed = list[Step](), _needed_searches(row.question, row.context)
     while True:
         may_answer = len({step.text.lower() for step in steps}) >= needed
         reply = await (_next_step if may_answer else _next_search)(row, steps)
@@ -82,6 +82,36 @@ async def _next_search(row: Row, steps: list[Step]) -> SearchReply:
         if _TOO_EARLY in str(error):
             raise RejectedRow("answered_too_early", f"after {len(steps)} searches: {error}") from None
         raise
+
+
+def _needed_searches(question: Question, context: LabelContext) -> int:
+    """The searches before an answer: those of `min_searches`, but none if the student knows the answer, and at least one if it does not.
+
+    A strong teacher knows many answers by heart, and a trajectory without a search does not teach searching. Raises RejectedRow if the row
+    needs more than `max_steps`, or if `knowledge` does not say whether the student knows the answer, and RecipeError if every row would
+    need more than `max_steps`.
+    """
+    options, max_steps = context.options, context.recipe.max_steps
+    if options.min_searches != "annotated" and options.min_searches > max_steps:
+        raise options.fault("min_searches", f"{options.min_searches} searches do not fit into max_steps {max_steps}. Raise max_steps.")
+    needed = _least(options.min_searches, question)
+    if options.knowledge:
+        needed = max(needed, 1) if _is_unknown(question, context.knowledge) else 0
+    if needed > max_steps:
+        raise RejectedRow("too_many_steps", f"{needed} searches are needed, max_steps is {max_steps}")
+    return needed
+
+
+def _least(min_searches: int | Literal["annotated"], question: Question) -> int:
+    if min_searches != "annotated":
+        return min_searches
+    return sum(step.supporting != [] for step in question.decomposition or []) or 1
+
+
+def _is_unknown(question: Question, labels: Mapping[str, str]) -> bool:
+    if question.id not in labels:
+        raise RejectedRow("no_knowledge_label", f"no file of options.knowledge has a label for question {question.id}")
+    return labels[question.id] == "unknow"
 
 
 async def dialogue(row: Row) -> list[Step]:

@@ -8,8 +8,8 @@ from pydantic import BaseModel, Field, model_validator
 
 from distill.label_context import LabelContext
 from distill.steps.annotations import search_own
-from distill.steps.finite_lists import MOST_ITEMS, ended
 from distill.steps.refinement.trajectory_checks import check_answered, keeps_original, original_answer
+from distill.steps.reply_schemas import MOST_ITEMS, ended
 from distill.teacher.partial_labels import settled
 from distill.teacher.teacher import RejectedRow, RequestLog
 from refinery.contract.records import Action, Question, Step

@@ -34,6 +34,13 @@ def byte_lines(path: str | Path) -> Iterator[bytes]:
             raise _damaged(path, error) from None
 
 
+def filled_lines(path: str) -> Iterator[tuple[str, bytes]]:
+    """(`path:line`, content) of the lines that are not blank, without white space around them or a byte order mark."""
+    for number, line in enumerate(byte_lines(path), 1):
+        if content := (without_mark(line) if number == 1 else line).strip():
+            yield f"{path}:{number}", content
+
+
 def read_text(path: Path) -> str:
     """A file's text; a `.gz` file is decompressed. Raises RecordError when it cannot be read."""
     with opened(path) as file:

@@ -1,9 +1,10 @@
 """The stages, as the installed package declares them (entry points `refinery.stages`). This module imports none of them by name."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cache
+from importlib import import_module
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,8 +15,12 @@ from refinery.runtime.forecast import Expected, Forecast
 GROUP = "refinery.stages"
 
 
-class Stage(ABC):
-    """What a stage adds to the `refinery` command. Each stage declares one instance, `STAGE` in its `stage.py`."""
+class Stage:
+    """What a stage adds to the `refinery` command. Each stage declares one instance, `STAGE` in its `stage.py`.
+
+    A method that a stage does not define is in the stage's package: `__main__.main`, `commands`, `viewing.plot.panels`,
+    `viewing.page.write` and `viewing.card.digest`, each imported when it is first called.
+    """
 
     name: str
     makes: str  # what its runs give, in the plural
@@ -24,29 +29,36 @@ class Stage(ABC):
     recipe_keys: frozenset[str]  # keys that occur together in recipes of this stage only
     page_rows: str = "questions"  # what a row of its page is
 
-    @abstractmethod
     def main(self, argv: Sequence[str]) -> int:
         """Run `refinery NAME ...`; returns the exit code."""
+        return self._module("__main__").main(argv)
 
     def commands(self) -> ModuleType | None:
-        """The package whose modules are the stage's commands; `refinery.commands` describes such a module."""
-        return None
+        """The package whose modules are the stage's commands, if it has any; `refinery.commands` describes such a module."""
+        return self._module("commands") if self._package and find_spec(f"{self._package}.commands") else None
 
-    @abstractmethod
     def panels(self, runs: Sequence[Path]) -> Any:
         """The panels that `refinery plot` can draw for finished runs (`refinery.reporting.figures.Panel`)."""
+        return self._module("viewing.plot").panels(runs)
 
-    @abstractmethod
     def write_page(self, runs: Sequence[Path], output: Path, *, limit: int, project: str = "") -> int:
         """Write the page of runs, with a link to the index of its `project` if that is named, and return the number of its rows."""
+        return self._module("viewing.page").write(runs, output, limit=limit, project=project)
+
+    def digest(self, run: Path) -> list[tuple[str, str]]:
+        """A few facts about a run, for the overview of its project: (name, value)."""
+        return self._module("viewing.card").digest(run)
 
     def forecast(self, recipe: str, overrides: Sequence[str], expected: Expected) -> Forecast:
         """What a run of a recipe will probably take, before its inputs exist. Raises RecipeError."""
         return Forecast(dollars=None)
 
-    @abstractmethod
-    def digest(self, run: Path) -> list[tuple[str, str]]:
-        """A few facts about a run, for the overview of its project: (name, value)."""
+    @property
+    def _package(self) -> str:
+        return type(self).__module__.rpartition(".")[0]
+
+    def _module(self, name: str) -> ModuleType:
+        return import_module(f"{self._package}.{name}")
 
 
 @cache
@@ -82,8 +94,6 @@ def _load(point: EntryPoint) -> Stage:
 
 def _shadow(point: EntryPoint) -> str:
     """Says where Python found another package instead of ours, such as a user's own folder or file named `train`."""
-    from importlib.util import find_spec
-
     spec = find_spec(point.module.partition(".")[0])
     if spec is None:
         return ""

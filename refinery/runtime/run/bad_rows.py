@@ -4,18 +4,16 @@ Readers call `bad_row` for a row that they cannot read, and `end_of_rows` after 
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from pydantic import Field
 
 from refinery.errors import RecordError
 from refinery.runtime.recipes.recipe import Recipe
 
-T = TypeVar("T")
-R = TypeVar("R")
 _log = logging.getLogger(__name__)
 _NAMED = 5
 _ROWS_JUDGED = 1_000  # before so many rows of a file are read, its share of bad rows is taken of this number
@@ -79,17 +77,6 @@ def skipping_bad_rows(keys: BadRowKeys) -> Generator[None]:
         _skipped.reset(token)
         if skipped and (found := skipped.report())["skipped"]:
             _log.warning("%d rows cannot be read and are skipped. The first: %s", found["skipped"], found["first"][0])
-
-
-def readable_rows(source: object, rows: Iterable[tuple[int, T]], read: Callable[[int, T], R]) -> Iterator[R]:
-    """`read(number, row)` of each numbered row of `source` that can be read."""
-    number = 0
-    for number, row in rows:
-        try:
-            yield read(number, row)
-        except RecordError as error:
-            bad_row(error, source, number)
-    end_of_rows(source, number)
 
 
 def bad_row(error: RecordError, source: object, num_rows: int) -> None:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from distill.steps.rationale import rationale_of, reasoned
+from distill.steps.reply_schemas import rationale_of, reasoned
 from distill.tasks.relevance import EachReply, Reply
 from refinery.contract.records import Passage, Question
 from refinery.prompts.render import render_prompt

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from pydantic import BaseModel
 
-from distill.writing.parquet import ColumnFile, join_parquet, schema_of, write_parquet
+from distill.writing.parquet import join_parquet, schema_of, write_parquet
 from refinery.contract import records
 from refinery.contract.records import Passage, Provenance, Question, Record, Step, Trajectory, write_records
 from refinery.errors import RunDirError
@@ -104,23 +104,10 @@ def test_more_rows_than_a_batch_keep_their_order(tmp_path):
     assert {row.text for row in rows} == {"\u2028 \r\n"}
 
 
-def test_rows_are_written_in_large_groups_and_named_when_all_are_there(tmp_path):
-    columns = ColumnFile(tmp_path / "train.parquet", Passage)
-    for number in range(4_100):
-        columns.add(Passage(id=str(number), text="x").model_dump_json())
-    assert not columns.path.exists()
-    columns.close()
-    written = parquet.ParquetFile(columns.path).metadata
-    assert [written.row_group(number).num_rows for number in range(written.num_row_groups)] == [2_048, 2_048, 4]
-
-
-@pytest.mark.parametrize("rows", [0, 10, 3_000])
-def test_a_discarded_file_leaves_nothing(rows, tmp_path):
-    columns = ColumnFile(tmp_path / "train.parquet", Passage)
-    for number in range(rows):
-        columns.add(Passage(id=str(number), text="x").model_dump_json())
-    columns.discard()
-    assert list(tmp_path.iterdir()) == []
+def test_rows_are_written_in_large_groups(tmp_path):
+    write_records(tmp_path / "train.jsonl", (Passage(id=str(number), text="x") for number in range(4_100)))
+    written = parquet.ParquetFile(write_parquet(tmp_path / "train.jsonl", Passage)).metadata
+    assert [written.row_group(number).num_rows for number in range(written.num_row_groups)] == [2_000, 2_000, 100]
 
 
 def test_a_dictionary_is_kept_as_json_text(tmp_path):

@@ -26,9 +26,11 @@ def provider_of(config: EndpointConfig) -> str:
 
 def request_key(frame: bytes, messages: tuple[tuple[str, str], ...], rollout: int) -> bytes:
     """The key of one sample of a chat, whose `frame` is a `frame_key`."""
-    texts = [(role.encode(), content.encode("utf-8", "surrogatepass")) for role, content in messages]
-    # The lengths keep two different requests from having the same bytes.
-    return store_key(frame + b"".join(b"%s:%d:%d:%s" % (role, rollout, len(text), text) for role, text in texts))
+    content = frame
+    for role, message in messages:
+        text = message.encode("utf-8", "surrogatepass")
+        content += b"%s:%d:%d:%s" % (role.encode(), rollout, len(text), text)  # two different requests never have the same bytes
+    return store_key(content)
 
 
 @cache

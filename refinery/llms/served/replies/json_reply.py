@@ -37,8 +37,13 @@ def parse_json_reply(text: str, schema: type[T]) -> T:
 
 def read_reply(text: str, schema: type[T]) -> tuple[T, Reading]:
     """The reply as a `schema`, and how it was read. Of several objects, the last that fits. The ValueError describes the fault."""
-    with suppress(ValidationError):
+    try:
         return schema.model_validate_json(text, strict=True), "object"
+    except ValidationError:
+        return _read_leniently(text, schema)
+
+
+def _read_leniently(text: str, schema: type[T]) -> tuple[T, Reading]:
     parts = [text[start:end] for start, end in islice(balanced_parts(text, "{}"), _MOST_PARTS)]
     fault = ""
     for part in parts:

@@ -1,6 +1,7 @@
 """Stages as the installed package declares them."""
 
 import sys
+from importlib import import_module
 from importlib.metadata import EntryPoint, PackageNotFoundError
 
 import pytest
@@ -18,6 +19,23 @@ def test_the_three_stages_are_declared():
 def test_a_stage_that_ships_is_found_by_its_name_alone():
     assert own_stage("distill") is stages()["distill"]
     assert own_stage("view") is None
+
+
+def test_a_stage_finds_its_parts_in_its_package(tmp_path, monkeypatch):
+    (tmp_path / "lab" / "viewing").mkdir(parents=True)
+    (tmp_path / "lab" / "stage.py").write_text(
+        "from refinery.runtime.recipes.stages import Stage\nclass Lab(Stage):\n    def panels(self, runs):\n        return ['own']\n"
+    )
+    (tmp_path / "lab" / "viewing" / "card.py").write_text("def digest(run):\n    return [('run', run)]\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    stage = import_module("lab.stage").Lab()
+    assert (stage.digest("r"), stage.panels([]), stage.commands()) == ([("run", "r")], ["own"], None)
+
+
+def test_a_stage_in_a_single_file_needs_no_package(tmp_path, monkeypatch):
+    (tmp_path / "lone_lab.py").write_text("from refinery.runtime.recipes.stages import Stage\nclass Lab(Stage):\n    name = 'lab'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert import_module("lone_lab").Lab().commands() is None
 
 
 @pytest.mark.parametrize(

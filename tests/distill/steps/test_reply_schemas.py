@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from distill.steps.finite_lists import MOST_ITEMS, ended
 from distill.steps.refinement.row import Answer, FewQueries, Queries, SearchDecision
+from distill.steps.reply_schemas import MOST_ITEMS, ended
 
 
 @pytest.mark.parametrize("reply", [Queries, SearchDecision])
