@@ -2,10 +2,12 @@
 
 import json
 import re
+import sys
 
 import pytest
 import yaml
 
+from refinery.cli import main
 from refinery.contract.records import Question, write_records
 
 TASK = '''
@@ -52,7 +54,7 @@ QUESTIONS = ["Who directed Dune?", "Where was the director of Dune born?"] * 4
 
 @pytest.fixture(scope="module")
 def made(hub, tiny_bases, tmp_path_factory):
-    """A folder with the file, the questions and both recipes; and what each command printed."""
+    """A folder with the file, the questions, both recipes and a trained model; and what the other commands printed."""
     folder = tmp_path_factory.mktemp("lab")
     (folder / "my_lab").mkdir()
     (folder / "my_lab" / "hops.py").write_text(TASK)
@@ -74,13 +76,19 @@ def made(hub, tiny_bases, tmp_path_factory):
     }
     for name, values in {"distill": distill, "train": train}.items():
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(values))
-    done = {name: hub.run("refinery", name, f"{name}.yaml", cwd=folder) for name in ("distill", "train")}
+    done = {"distill": hub.run("refinery", "distill", "distill.yaml", cwd=folder)}
+    with pytest.MonkeyPatch.context() as patch:  # as in a process of its own, which would import torch for longer than it trains
+        patch.chdir(folder)
+        patch.syspath_prepend(folder)
+        assert main(["train", "train.yaml"]) == 0
+        for name in ("my_lab", "my_lab.hops"):
+            sys.modules.pop(name)
     # Where it is pushed from, nobody has the file.
     done["push"] = hub.run("refinery", "push", str(folder / "model"), "--to", "me/hops", cwd=tmp_path_factory.mktemp("elsewhere"))
     return folder, done
 
 
-@pytest.mark.parametrize("command", ["distill", "train", "push"])
+@pytest.mark.parametrize("command", ["distill", "push"])
 def test_every_command_takes_it(made, command):
     assert made[1][command].returncode == 0, made[1][command].stderr[-3000:]
 

@@ -27,14 +27,14 @@ def test_each_sample_is_a_row_and_knows_its_question():
     assert question_of("q#1") == "q#1"
 
 
-@pytest.mark.parametrize("decoder", [rag, rq_rag])
-def test_a_temperature_reaches_what_any_decoder_lets_its_model_write(decoder, tiny_model, control_tokenizer):
+@pytest.mark.parametrize(("decoder", "options"), [(rag, {}), (rq_rag, {"max_depth": 1, "max_query_tokens": 8})], ids=["rag", "rq_rag"])
+def test_a_temperature_reaches_what_any_decoder_lets_its_model_write(decoder, options, tiny_model, control_tokenizer):
     llm = HuggingFaceLLM(tiny_model, control_tokenizer)
     retriever = FakeRetriever(lambda query: [FILM])
 
     def answer(model) -> str:
         session = Session(question=QUESTIONS[0], llm=model, retriever=retriever, passages_per_query=1, max_new_tokens=8)
-        return asyncio.run(decoder.decode(QUESTIONS[0], session, decoder.Options())).answer
+        return asyncio.run(decoder.decode(QUESTIONS[0], session, decoder.Options(**options))).answer
 
     assert len({answer(llm) for _ in range(3)}) == 1
     assert len({answer(SampledLLM(llm, 5.0)) for _ in range(6)}) > 1
