@@ -13,7 +13,7 @@ from refinery.contract.records import Question, Record, write_records
 from refinery.questions.base import as_questions
 from refinery.runtime.concurrency.background_loop import await_in_background, run_in_background
 from refinery.runtime.files.fingerprint import text_fingerprint
-from refinery.runtime.recipes.recipe import build_recipe, changed_values
+from refinery.runtime.recipe import build_recipe, changed_values
 
 _WHERE = "label"  # the prefix of messages about its arguments
 

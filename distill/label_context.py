@@ -16,7 +16,7 @@ from refinery.llms.base import LLM
 from refinery.llms.served.endpoint import EndpointConfig
 from refinery.prompts.render import Prompt, prompt_hash
 from refinery.retrievers.base import Hit, Retriever
-from refinery.runtime.recipes.recipe import recipe_hash
+from refinery.runtime.recipe import recipe_hash
 from refinery.stores.base import ReplyStore
 
 if TYPE_CHECKING:

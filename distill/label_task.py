@@ -27,8 +27,8 @@ from refinery.errors import PluginError
 from refinery.prompts.render import Prompt
 from refinery.questions.base import split_of
 from refinery.runtime.forecast import Range, RowsOf
+from refinery.runtime.recipe import Recipe
 from refinery.runtime.recipes.plugins import PluginKind
-from refinery.runtime.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
     from refinery.tasks.base import Task
@@ -149,9 +149,7 @@ class LabelTask(Generic[OptionsT]):
         if not callable(self.label):
             raise PluginError(f"LabelTask: 'label' is {self.label!r}, and not `async def label(row, context)`.")
         if not (isinstance(self.options, type) and issubclass(self.options, Recipe)):
-            raise PluginError(
-                f"LabelTask: 'options' is {self.options!r}, and not a class with the base refinery.runtime.recipes.recipe.Recipe."
-            )
+            raise PluginError(f"LabelTask: 'options' is {self.options!r}, and not a class with the base refinery.runtime.recipe.Recipe.")
 
 
 TASKS = PluginKind("task", "distill.tasks", LabelTask, "LABEL_TASK")

@@ -12,8 +12,8 @@ from refinery.llms.build import ModelConfig
 from refinery.llms.served.protocols.base import check_protocol, protocol_of
 from refinery.questions.base import find_reader
 from refinery.retrievers.base import RetrieverConfig
+from refinery.runtime.recipe import Recipe, build_recipe
 from refinery.runtime.recipes import plugins
-from refinery.runtime.recipes.recipe import Recipe, build_recipe
 from refinery.runtime.run.bad_rows import BadRowKeys
 from refinery.runtime.run.shards import ShardKeys
 from refinery.sample import SampleKeys

@@ -25,7 +25,7 @@ class DistillStage(Stage):
         """What a run of a recipe will probably take."""
         from distill.forecast import forecast
         from distill.recipe import DistillRecipe
-        from refinery.runtime.recipes.recipe import load_recipe
+        from refinery.runtime.recipe import load_recipe
 
         return forecast(load_recipe(recipe, DistillRecipe, overrides), expected)
 

@@ -17,7 +17,7 @@ from refinery.llms.served.protocols.base import check_protocol
 from refinery.prompts.custom import OwnPrompts, own_prompts
 from refinery.questions.base import check_ids, find_reader, iter_questions, repeated_id
 from refinery.retrievers.base import RetrieverConfig
-from refinery.runtime.recipes.recipe import Recipe, build_recipe, read_values
+from refinery.runtime.recipe import Recipe, build_recipe, read_values
 from refinery.runtime.run.bad_rows import BadRowKeys, skipping_bad_rows
 from refinery.runtime.run.shards import ShardKeys
 from refinery.sample import SampleKeys

@@ -9,7 +9,7 @@ from infer.recipe import PipelineRecipe, pipeline_recipe
 from refinery.errors import CheckpointError, RunDirError
 from refinery.llms.weights.hub_files import small_files
 from refinery.prompts.custom import prompts_of
-from refinery.runtime.recipes.recipe import changed_values, read_values
+from refinery.runtime.recipe import changed_values, read_values
 from refinery.runtime.recipes.shared_values import PROJECT_FILE, values_from_anywhere
 from refinery.runtime.recipes.shipped_files import found
 from refinery.runtime.run.run_dir import read_run

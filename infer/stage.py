@@ -19,7 +19,7 @@ class InferStage(Stage):
         """What a run of a recipe will probably take."""
         from infer.cost.forecast import forecast
         from infer.recipe import InferRecipe
-        from refinery.runtime.recipes.recipe import load_recipe
+        from refinery.runtime.recipe import load_recipe
 
         return forecast(load_recipe(recipe, InferRecipe, overrides), expected)
 

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from refinery.contract.records import Question
 from refinery.errors import RecordError
 from refinery.runtime.files.fingerprint import text_fingerprint
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 
 class SampleKeys(Recipe):

@@ -9,7 +9,7 @@ from helpers.documents import DOCUMENTS
 from distill.teacher.config import TeacherConfig
 from refinery.llms.served.protocols.base import check_protocol
 from refinery.llms.served.transport.chat_request import ChatRequest
-from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.recipe import build_recipe
 
 BLOCKS = [
     (path.name, yaml.safe_load(block)["teacher"])

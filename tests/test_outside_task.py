@@ -17,7 +17,7 @@ from typing import Literal
 
 from distill.label_task import LabelTask
 from refinery.contract.records import JudgeLabel
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 from refinery.tasks.base import Card, Judge
 
 

@@ -9,7 +9,7 @@ from refinery.passages.corpus import corpus_hash, write_corpus
 from refinery.retrievers.index.manifest import sampled_checksum
 from refinery.retrievers.search.cache import search_key
 from refinery.runtime.files.fingerprint import checksum, file_fingerprint, id_number, text_fingerprint
-from refinery.runtime.recipes.recipe import Recipe, recipe_hash
+from refinery.runtime.recipe import Recipe, recipe_hash
 from refinery.stores.base import effect_key
 
 PASSAGES = [Passage(id="1", title="Lyon", text="É."), Passage(id="2", title="Oslo", text="A city.")]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from refinery.runtime.recipes.recipe import build_recipe, changed_values, read_values
+from refinery.runtime.recipe import build_recipe, changed_values, read_values
 from train.recipe import TrainRecipe
 
 

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from infer.recipe import PipelineRecipe
 from refinery.llms.served.endpoint import ServedModelConfig, check_addresses
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 
 class PolicyServer(Recipe):

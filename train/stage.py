@@ -18,7 +18,7 @@ class TrainStage(Stage):
 
     def forecast(self, recipe: str, overrides: Sequence[str], expected: Expected) -> Forecast:
         """What a run of a recipe will probably take."""
-        from refinery.runtime.recipes.recipe import load_recipe
+        from refinery.runtime.recipe import load_recipe
         from train.planning.plan import forecast
         from train.recipe import TrainRecipe
 

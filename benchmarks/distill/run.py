@@ -32,7 +32,7 @@ from distill.recipe import DistillRecipe
 from distill.teacher.teacher import RequestLog
 from refinery.contract.records import Decomposition, Question
 from refinery.prompts.render import render_prompt
-from refinery.runtime.recipes.recipe import NoOptions
+from refinery.runtime.recipe import NoOptions
 from refinery.runtime.run.run_dir import read_metrics, write_json
 
 LATENCY = 0.2
@@ -229,7 +229,7 @@ def stats(url: str) -> dict[str, Any]:
 def _timed_run(recipe: str, overrides: list[str]) -> dict[str, float]:
     """Run the stage in this process, and report its time."""
     from distill.run import run
-    from refinery.runtime.recipes.recipe import load_recipe
+    from refinery.runtime.recipe import load_recipe
 
     loaded = load_recipe(recipe, DistillRecipe, overrides)
     with tempfile.TemporaryDirectory() as folder:  # one row first, so that imports are not measured

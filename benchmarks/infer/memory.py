@@ -29,7 +29,7 @@ from infer.run_record.questions import AskedQuestions
 from infer.steps.selection import Definition, select_all
 from refinery.contract.records import Action, Passage, Question, Step, Trajectory, write_records
 from refinery.contract.trace import Cost, Prediction, ScoredPassage, TraceStep
-from refinery.runtime.recipes.recipe import load_recipe
+from refinery.runtime.recipe import load_recipe
 from refinery.runtime.run.run_dir import open_run
 
 SIZES, TREES, DEPTH = (10_000, 1_000_000), (200, 5_000), 3

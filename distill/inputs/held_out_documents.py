@@ -6,7 +6,7 @@ from itertools import pairwise
 from pydantic import Field, model_validator
 
 from refinery.runtime.files.fingerprint import id_number
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 HELD_OUT = ("test", "validation")
 TRAIN = "train"

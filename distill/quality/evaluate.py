@@ -19,7 +19,7 @@ from refinery.questions.base import check_ids
 from refinery.retrievers.base import Retriever, RetrieverConfig
 from refinery.retrievers.search.build import build_retriever
 from refinery.runtime.concurrency.background_loop import run_anywhere
-from refinery.runtime.recipes.recipe import build_recipe, flat_values
+from refinery.runtime.recipe import build_recipe, flat_values
 from refinery.runtime.run.run_dir import read_metrics, read_run
 
 _NO_LABELS: Sequence[Any] = ()

@@ -17,7 +17,7 @@ from distill.teacher.teacher import RejectedRow
 from refinery.contract.choices import choice_question
 from refinery.contract.records import Passage, PromptCompletion, Question
 from refinery.prompts.replies import student_prompt
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 from refinery.text import OwnLines, quoted
 
 

@@ -10,7 +10,7 @@ from distill.label_context import LabelContext
 from distill.label_task import LabelTask
 from distill.steps.trees.tree_paths import AnswerMetric, labeled_trees, likeliest
 from refinery.contract.records import Preference, Question, Trajectory
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):

@@ -33,7 +33,7 @@ from refinery.passages.settings import SplitSettings
 from refinery.passages.sources import estimate_count
 from refinery.retrievers.base import read_passages
 from refinery.runtime.forecast import Range, RowsOf
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 from refinery.text import normalize_answer
 
 _log = logging.getLogger(__name__)

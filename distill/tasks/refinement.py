@@ -22,7 +22,7 @@ from refinery.contract.choices import choice_question
 from refinery.contract.records import Question, Trajectory
 from refinery.prompts.render import render_prompt
 from refinery.runtime.forecast import Range
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):

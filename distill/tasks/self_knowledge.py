@@ -23,7 +23,7 @@ from distill.teacher.teacher import RejectedRow, RequestLog, Teacher
 from refinery.contract.records import KnowledgeLabel, Question
 from refinery.llms.base import LLM
 from refinery.prompts.render import Prompt, render_prompt
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):

@@ -26,7 +26,7 @@ from refinery.contract.trace import Prediction, TraceStep
 from refinery.llms.served.replies.json_reply import parse_json_reply
 from refinery.metrics.registry import score_all
 from refinery.prompts.replies import REPLIES, MainReply, student_prompt
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 # Trace steps that say that a reply failed a decoder's check: faults (infer/steps/ask.py), and MIGRES' entailment check.
 _FAILED = ("fault", "not_entailed")

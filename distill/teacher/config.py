@@ -6,7 +6,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from refinery.llms.served.endpoint import EndpointConfig
 from refinery.llms.vllm.keys import VllmKeys, refuse_keys
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 # An address of this machine: such models have no price in any table, and are known by their names in the keys of stored replies.
 _THIS_MACHINE = "http://localhost"

@@ -30,7 +30,7 @@ from refinery.reporting.pages.facts import title_of
 from refinery.reporting.pages.write import write_page
 from refinery.retrievers.base import Retriever
 from refinery.retrievers.search.build import build_retriever
-from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.recipe import build_recipe
 from refinery.runtime.run.run_dir import RunDir, read_metrics, read_run
 from refinery.stores.base import ReplyStore
 

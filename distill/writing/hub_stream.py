@@ -26,7 +26,7 @@ from refinery.hub.dataset_card import dataset_card, provisional_card
 from refinery.hub.growing_dataset import DatasetParts
 from refinery.hub.push import card_files
 from refinery.runtime.files.fingerprint import sha256, text_fingerprint
-from refinery.runtime.recipes.recipe import recipe_hash
+from refinery.runtime.recipe import recipe_hash
 from refinery.runtime.run.run_dir import RunDir, read_run
 
 _log = logging.getLogger(__name__)

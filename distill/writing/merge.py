@@ -21,8 +21,8 @@ from refinery.contract.split_name import is_split
 from refinery.errors import RunDirError
 from refinery.hub.dataset_card import dataset_card
 from refinery.prompts.custom import prompts_of
+from refinery.runtime.recipe import build_recipe
 from refinery.runtime.recipes import plugins
-from refinery.runtime.recipes.recipe import build_recipe
 from refinery.runtime.run.run_dir import RunDir, read_metrics
 from refinery.runtime.run.shards import Shards
 from refinery.stores.base import join_stores

@@ -32,7 +32,7 @@ def _run_recipe(arguments: argparse.Namespace) -> Path | None:
     from infer.evaluation.module_scores import STAGE, module_metrics
     from infer.module_recipe import ModuleRecipe
     from infer.run import run_recipe
-    from refinery.runtime.recipes.recipe import load_recipe
+    from refinery.runtime.recipe import load_recipe
     from refinery.runtime.recipes.shared_values import enter_project
 
     path = enter_project(arguments.recipe)

@@ -48,6 +48,6 @@ def forecast(words: Sequence[str], expected: Expected) -> Forecast:
 
 def _judge(settings: Sequence[str]) -> "EndpointConfig":
     from refinery.llms.served.endpoint import EndpointConfig
-    from refinery.runtime.recipes.recipe import apply_overrides, build_recipe
+    from refinery.runtime.recipe import apply_overrides, build_recipe
 
     return build_recipe(apply_overrides({"max_tokens": 8}, settings, where="judge"), EndpointConfig, where="judge")

@@ -23,7 +23,7 @@ from infer.steps.scorers import LexicalScorer, PromptedEntailment, Scorer
 from infer.steps.sentences import split_sentences
 from refinery.contract.records import Passage, Question
 from refinery.contract.trace import Prediction
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 Shown = list[tuple[int, str, str]]  # number, title, text
 _CITATION = re.compile(r"\[(\d+)\]")

@@ -17,9 +17,9 @@ from refinery.contract.trace import Prediction
 from refinery.errors import PluginError
 from refinery.llms.base import Need
 from refinery.llms.weights.families import FamilyName
+from refinery.runtime.recipe import Recipe
 from refinery.runtime.recipes import plugins
 from refinery.runtime.recipes.plugins import PluginKind
-from refinery.runtime.recipes.recipe import Recipe
 
 NO_NEEDS = frozenset[Need]()
 READS_LABELS = frozenset[Need]({"label_logprobs"})
@@ -62,9 +62,7 @@ class Decoder(Generic[OptionsT]):
         if not callable(self.decode):
             raise PluginError(f"Decoder: 'decode' is {self.decode!r}, and not `async def decode(question, session, options)`.")
         if not (isinstance(self.options, type) and issubclass(self.options, Recipe)):
-            raise PluginError(
-                f"Decoder: 'options' is {self.options!r}, and not a class with the base refinery.runtime.recipes.recipe.Recipe."
-            )
+            raise PluginError(f"Decoder: 'options' is {self.options!r}, and not a class with the base refinery.runtime.recipe.Recipe.")
 
 
 DECODERS = PluginKind("decoder", "infer.decoders", Decoder, "DECODER")

@@ -16,7 +16,7 @@ from infer.steps.reasoning import concluded, reason
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
 from refinery.prompts.render import Prompt, render_prompt
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):

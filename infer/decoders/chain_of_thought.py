@@ -15,7 +15,7 @@ from infer.steps.least_to_most import two_parts
 from infer.steps.reasoning import concluded
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):

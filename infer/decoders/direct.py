@@ -7,7 +7,7 @@ from infer.steps.reasoning import answered
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
 from refinery.prompts.render import render_prompt
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):

@@ -14,7 +14,7 @@ from infer.steps.reasoning import UNKNOWN, concluded, final_answer
 from infer.steps.sentences import split_sentences
 from refinery.contract.records import Passage, Question
 from refinery.contract.trace import Prediction
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):

@@ -9,7 +9,7 @@ from infer.steps.demonstrations import Examples, prompt_with, reason_with
 from infer.steps.reasoning import concluded
 from refinery.contract.records import Question
 from refinery.contract.trace import Prediction
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):

@@ -11,7 +11,7 @@ from infer.steps.reasoning import concluded
 from refinery.contract.records import Question
 from refinery.contract.sub_questions import fill_references
 from refinery.contract.trace import Prediction
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):

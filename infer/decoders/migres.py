@@ -28,7 +28,7 @@ from refinery.prompts.render import render_prompt
 from refinery.prompts.replies import Information, LeafReply, MainReply, QueriesReply, student_prompt
 from refinery.retrievers.base import Hit
 from refinery.retrievers.search.cross_encoder import CrossEncoderConfig, load_cross_encoder
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 from refinery.text import normalize_answer
 
 T = TypeVar("T", LeafReply, MainReply, QueriesReply)

@@ -21,7 +21,7 @@ from refinery.contract.records import Passage, Question
 from refinery.contract.sub_questions import fill_references, parse_sub_questions
 from refinery.contract.trace import Prediction
 from refinery.prompts.render import render_prompt
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 from refinery.tasks.decomposition import decomposition_prompt
 from refinery.tasks.relevance import IRRELEVANT, RELEVANT, relevance_prompt
 from refinery.tasks.self_knowledge import KNOW, UNKNOW, knowledge_prompt

@@ -20,7 +20,7 @@ from refinery.contract.records import Passage, Question
 from refinery.contract.trace import Prediction
 from refinery.prompts.render import render_prompt
 from refinery.prompts.replies import student_prompt
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 Stage = Literal["relevance", "thinking", "query", "answer"]
 

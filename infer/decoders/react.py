@@ -12,7 +12,7 @@ from infer.steps.demonstrations import Examples, prompt_with, reason_with
 from infer.steps.reasoning import completed
 from refinery.contract.records import Passage, Question
 from refinery.contract.trace import Prediction
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 _ACTION = re.compile(r"^(?P<before>.*?)\b(?P<name>search|finish)\[(?P<argument>[^\]\n]*)\]?", re.IGNORECASE | re.DOTALL)
 

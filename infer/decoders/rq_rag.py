@@ -26,7 +26,7 @@ from refinery.contract.trace import Prediction
 from refinery.llms.base import Context, Generation, Need
 from refinery.llms.weights.families import FamilyName
 from refinery.prompts.render import render_prompt
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 SELECTOR = "selection"
 

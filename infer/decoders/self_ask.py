@@ -18,7 +18,7 @@ from infer.steps.reasoning import completed, concluded, reason
 from refinery.contract.records import Passage, Question
 from refinery.contract.trace import Prediction
 from refinery.prompts.render import render_prompt
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 _FOLLOW_UP = re.compile(r"^(?P<before>.*?)\bfollow[- ]?up:[ \t]*(?P<query>[^\n]+)", re.IGNORECASE | re.DOTALL)
 # An intermediate answer may say "so the answer is no", as one of RQ-RAG's Table 9 does.

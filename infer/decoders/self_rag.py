@@ -23,7 +23,7 @@ from refinery.contract.segments import Segment
 from refinery.contract.trace import Prediction
 from refinery.llms.base import Context, Generation, Need
 from refinery.prompts.render import render_prompt
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 from refinery.text import OwnLines
 
 

@@ -19,7 +19,7 @@ from refinery.contract.records import KnowledgeLabel, Passage, Question, read_re
 from refinery.contract.trace import Prediction
 from refinery.llms.base import Need
 from refinery.prompts.render import render_prompt
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 from refinery.tasks.self_knowledge import KNOW, UNKNOW, knowledge_prompt
 
 

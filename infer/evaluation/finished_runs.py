@@ -14,7 +14,7 @@ from refinery.contract.records import Question
 from refinery.contract.trace import PREDICTIONS_FILE, QUESTIONS_FILE
 from refinery.errors import RecordError, RunDirError
 from refinery.questions.base import read_questions
-from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.recipe import build_recipe
 from refinery.runtime.run.run_dir import read_metrics, read_run
 
 

@@ -15,7 +15,7 @@ from refinery.llms.served.endpoint import EndpointConfig
 from refinery.llms.served.paid.prices import known_price
 from refinery.metrics.bootstrap import Measure
 from refinery.metrics.graded import Graded, measures
-from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.recipe import build_recipe
 from refinery.runtime.run.run_dir import read_metrics, read_run
 from refinery.text import with_article
 

@@ -19,8 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the rounds and print their table; or print what the recipes reach, and the plan."""
-    from refinery.runtime.recipes.reach import planning
-    from refinery.runtime.recipes.recipe import read_values
+    from refinery.runtime.recipe import read_values
+    from refinery.runtime.run.reach import planning
 
     if not arguments.dry_run:
         _run(arguments)
@@ -37,7 +37,7 @@ def _run(arguments: argparse.Namespace) -> None:
     from refinery.iteration.run import all_steps, iterate
     from refinery.iteration.table import draw_rounds
     from refinery.project.plan import plan_of, print_plan
-    from refinery.runtime.recipes.recipe import load_recipe
+    from refinery.runtime.recipe import load_recipe
     from refinery.text import printable
 
     recipe = load_recipe(arguments.recipe, IterateRecipe, arguments.overrides)

@@ -86,8 +86,8 @@ def _run(arguments: argparse.Namespace, project: "Project", runner: "Runner | No
     from refinery.project.process import run_process
     from refinery.project.ray_runner import print_places, runner_on_ray
     from refinery.project.run import check_outputs, moves, print_report, run_jobs
-    from refinery.runtime.recipes.reach import planning
     from refinery.runtime.recipes.shared_values import begin_steps
+    from refinery.runtime.run.reach import planning
     from refinery.text import printable
 
     jobs = jobs_of(project, where=str(arguments.project), until=arguments.until)

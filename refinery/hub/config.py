@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 
 class HubConfig(Recipe):

@@ -11,7 +11,7 @@ from refinery.retrievers.index.manifest import MANIFEST_FILE
 from refinery.retrievers.search.build import build_retriever, index_values
 from refinery.runtime.concurrency.background_loop import await_in_background, run_in_background
 from refinery.runtime.concurrency.gather import together
-from refinery.runtime.recipes.recipe import build_recipe, changed_values, read_values
+from refinery.runtime.recipe import build_recipe, changed_values, read_values
 from refinery.runtime.recipes.shipped_files import found
 
 Index = str | Path | Mapping[str, Any] | Retriever

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from refinery.questions.base import find_reader
-from refinery.runtime.recipes.recipe import Recipe, read_values
+from refinery.runtime.recipe import Recipe, read_values
 
 # A stage's recipe, which may be followed by key=value.
 StageWords = Annotated[list[str], Field(min_length=1)]

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from refinery.errors import RecipeError
 from refinery.project.project import Project, Step
-from refinery.runtime.recipes.recipe import read_values
+from refinery.runtime.recipe import read_values
 from refinery.runtime.recipes.shipped_files import accelerate_file
 from refinery.runtime.recipes.stages import stages
 from refinery.runtime.recipes.yaml_file import read_yaml

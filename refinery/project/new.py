@@ -13,7 +13,7 @@ from refinery.passages.sources import estimate_count
 from refinery.project.project import read_project
 from refinery.questions.base import find_reader
 from refinery.runtime.files.jsonl import written_to
-from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.recipe import build_recipe
 from refinery.runtime.recipes.shared_values import PROJECT_FILE
 from refinery.runtime.recipes.shipped_files import found
 

@@ -12,7 +12,7 @@ from pydantic import Field, StringConstraints
 
 from refinery.errors import RecipeError
 from refinery.project.variants import repeated
-from refinery.runtime.recipes.recipe import Recipe, build_recipe
+from refinery.runtime.recipe import Recipe, build_recipe
 from refinery.runtime.recipes.shared_values import PROJECT_FILE
 from refinery.runtime.recipes.yaml_file import read_yaml
 

@@ -19,7 +19,7 @@ from typing import Any
 from refinery.errors import PluginError, RecipeError, RunDirError
 from refinery.project.jobs import COMMAND
 from refinery.project.process import StepFailed, end_with_parent, last_line
-from refinery.runtime.recipes.recipe import read_values
+from refinery.runtime.recipe import read_values
 from refinery.runtime.recipes.secret_shapes import secrets_in
 from refinery.runtime.recipes.stages import stages
 from refinery.runtime.run.run_lock import is_locked

@@ -25,8 +25,8 @@ from pydantic import Field, model_validator
 
 from refinery.contract.records import Passage, Question
 from refinery.errors import RecordError
+from refinery.runtime.recipe import NoOptions, Recipe, options_type
 from refinery.runtime.recipes.plugins import PluginKind
-from refinery.runtime.recipes.recipe import NoOptions, Recipe, options_type
 
 if TYPE_CHECKING:
     from refinery.passages.settings import SplitSettings

@@ -15,7 +15,7 @@ from refinery.retrievers import bm25
 from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, RetrieverPlugin
 from refinery.retrievers.search.encoder import EncoderConfig, load_encoder
 from refinery.runtime.concurrency.batching import Batcher, in_thread
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 _MOST_KEPT = 1_024  # questions whose passages stay indexed
 _MOST_ENCODED = 512  # texts of one batch

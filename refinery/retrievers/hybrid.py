@@ -9,7 +9,7 @@ from refinery.contract.records import Passage, Question
 from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, RetrieverPlugin
 from refinery.retrievers.search.build import build_retriever
 from refinery.runtime.files.fingerprint import text_fingerprint
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):

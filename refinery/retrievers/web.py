@@ -14,7 +14,7 @@ from refinery.errors import RetrievalError
 from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, RetrieverPlugin
 from refinery.runtime.concurrency.batching import Batcher, in_thread
 from refinery.runtime.files.fingerprint import text_fingerprint
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 _MOST_CHARACTERS = 300  # of a query (data_curation/tools/duckduckgo_rapidapi.py)
 _NOTHING_FOUND = "No results found."  # ddgs raises it like an outage

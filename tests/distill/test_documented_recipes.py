@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from distill.recipe import DistillRecipe
-from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.recipe import build_recipe
 
 PAGE = Path(__file__).parents[2] / "docs" / "distill.md"
 

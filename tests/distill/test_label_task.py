@@ -9,14 +9,14 @@ from benchmarks.distill.run import endpoint, stats
 from distill.__main__ import main
 from distill.label_task import LabelTask
 from refinery.errors import PluginError
-from refinery.runtime.recipes.recipe import NoOptions
+from refinery.runtime.recipe import NoOptions
 
 DIFFICULTY = """
 from types import SimpleNamespace
 
 from distill.label_task import LabelTask
 from refinery.contract.records import KnowledgeLabel
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):

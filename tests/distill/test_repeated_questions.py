@@ -9,7 +9,7 @@ from distill.recipe import DistillRecipe
 from distill.run import run
 from refinery.contract.records import Passage, Question, write_records
 from refinery.demo.teacher.server import serving
-from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.recipe import build_recipe
 
 REPLIES = {
     "decomposition": {"sub_questions": ["Who?", "When?"]},

@@ -11,7 +11,7 @@ from helpers.scripted_server import chat_reply, prompt_of, scripted
 from distill.__main__ import main
 from distill.recipe import DistillRecipe
 from refinery.contract.records import Decomposition, KnowledgeLabel, Passage, RelevanceLabel, read_records, write_records
-from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.recipe import build_recipe
 
 WARM = {"temperature": 0.7}
 PRICE = {"prompt": 0, "completion": 1000}  # dollars per million tokens: the 3 tokens of a reply cost $0.003

@@ -4,7 +4,7 @@ import time
 
 from infer.decoders.base import Decoder
 from refinery.contract.records import Passage
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 FILMS = {"Amber Road": "Ada Quist", "Birch Hollow": "Ben Orlow", "Cedar Falls": "Cleo Marn", "Dune Harbour": "Dan Ferrow"}
 PASSAGES = [Passage(id=film, title=film, text=f"{film} is a film by {maker}.") for film, maker in FILMS.items()]

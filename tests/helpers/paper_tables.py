@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from infer.evaluation.tables.paper import PaperTable
-from refinery.runtime.recipes.recipe import load_recipe
+from refinery.runtime.recipe import load_recipe
 
 
 def runs_of(path: Path) -> set[Path]:

@@ -77,7 +77,7 @@ PLUGIN = """
 from infer.decoders.base import Decoder
 from infer.steps.reasoning import answered
 from refinery.prompts.render import render_prompt
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 
 async def decode(question, session, options):

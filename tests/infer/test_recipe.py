@@ -4,7 +4,7 @@ from infer.recipe import InferRecipe, PipelineRecipe, pipeline_recipe
 from refinery.errors import RecipeError
 from refinery.llms.build import ModelConfig
 from refinery.llms.served.endpoint import EndpointConfig
-from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.recipe import build_recipe
 
 PIPELINE = {"decoder": "direct"}
 REST = PIPELINE | {"questions": ["questions.jsonl"], "output_dir": "run"}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from distill.recipe import DistillRecipe
-from refinery.runtime.recipes.recipe import load_recipe
+from refinery.runtime.recipe import load_recipe
 
 ROOT = Path(__file__).parents[2]
 

@@ -18,7 +18,7 @@ from infer.recipe import InferRecipe
 from refinery.cli import build_parser
 from refinery.project.project import read_project
 from refinery.retrievers.search.build import retriever_options
-from refinery.runtime.recipes.recipe import load_recipe
+from refinery.runtime.recipe import load_recipe
 from refinery.runtime.run.command import stage_parser
 from train.recipe import TrainRecipe
 

@@ -9,7 +9,7 @@ from helpers.decoder_families import FAMILIES as DECODED
 
 from infer.recipe import InferRecipe
 from refinery.llms.weights.shapes import config_of
-from refinery.runtime.recipes.recipe import load_recipe
+from refinery.runtime.recipe import load_recipe
 from train.launch.launch import Launch
 from train.planning.memory import estimate
 from train.recipe import TrainRecipe

@@ -12,7 +12,7 @@ from refinery.cli import main
 from refinery.iteration.overlap import check_overlap
 from refinery.iteration.recipe import IterateRecipe
 from refinery.iteration.rounds import jobs_for, round_steps
-from refinery.runtime.recipes.recipe import load_recipe
+from refinery.runtime.recipe import load_recipe
 from train.recipe import TrainRecipe
 
 ROOT = Path(__file__).parents[2]

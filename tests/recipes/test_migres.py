@@ -9,7 +9,7 @@ from infer.__main__ import main
 from infer.recipe import InferRecipe
 from refinery.contract.records import read_records
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
-from refinery.runtime.recipes.recipe import load_recipe
+from refinery.runtime.recipe import load_recipe
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "recipes" / "sample" / "data"

@@ -8,7 +8,7 @@ import pytest
 
 from refinery.cli import main
 from refinery.contract.records import Question, write_records
-from refinery.runtime.recipes.recipe import load_recipe
+from refinery.runtime.recipe import load_recipe
 from train.launch.launch import Launch
 from train.planning.plan import plan_lines
 from train.recipe import TrainRecipe

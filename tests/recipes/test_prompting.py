@@ -6,7 +6,7 @@ import pytest
 
 from infer.recipe import InferRecipe
 from refinery.questions.base import read_questions
-from refinery.runtime.recipes.recipe import load_recipe
+from refinery.runtime.recipe import load_recipe
 
 ROOT = Path(__file__).parents[2]
 SYSTEMS = ("re_thinking", "migres", "baselines")

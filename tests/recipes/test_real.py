@@ -20,7 +20,7 @@ from refinery.cli import build_parser
 from refinery.project.new import NewProject, new_project
 from refinery.questions.base import read_questions, split_of
 from refinery.retrievers.base import RetrieverConfig, read_passages
-from refinery.runtime.recipes.recipe import load_recipe
+from refinery.runtime.recipe import load_recipe
 from refinery.runtime.recipes.shipped_files import DEMO_CHECKPOINT
 from refinery.runtime.run.command import stage_parser
 from train.recipe import TrainRecipe

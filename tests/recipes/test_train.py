@@ -11,7 +11,7 @@ from helpers.grpo_runs import questions
 from helpers.tiny_llama import saved_llama
 
 from refinery.contract.records import write_records
-from refinery.runtime.recipes.recipe import load_recipe
+from refinery.runtime.recipe import load_recipe
 from train.launch.launch import read_accelerate_config
 from train.recipe import TrainRecipe
 from train.run import run

@@ -7,7 +7,7 @@ import pytest
 LIGHT_MODULES = [
     "refinery.cli",
     "refinery.contract.records",
-    "refinery.runtime.recipes.recipe",
+    "refinery.runtime.recipe",
     "refinery.contract.segments",
     "refinery.contract.formats",
     "refinery.runtime.recipes.plugins",

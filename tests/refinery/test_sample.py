@@ -5,7 +5,7 @@ import pytest
 from refinery.contract.records import Question, write_records
 from refinery.errors import RecipeError, RecordError
 from refinery.questions.base import read_questions
-from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.recipe import build_recipe
 from refinery.sample import SampleKeys, sample_report
 
 QUESTIONS = [Question(id=str(number), text=f"Question {number}?", answers=["x"]) for number in range(200)]

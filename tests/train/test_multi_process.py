@@ -21,7 +21,7 @@ from helpers.two_processes import in_two_processes
 
 from refinery.contract.records import Passage, Step, Trajectory, write_records
 from refinery.llms.weights.checkpoint import load_checkpoint
-from refinery.runtime.recipes.recipe import load_recipe
+from refinery.runtime.recipe import load_recipe
 from train.families.model import build_model, save_model
 from train.recipe import TrainRecipe
 from train.run import run
@@ -47,7 +47,7 @@ from torch.distributed.fsdp import fully_shard
 from transformers import AutoModelForCausalLM
 from transformers.distributed import DistributedConfig
 from refinery.llms.weights.checkpoint import load_tokenizer
-from refinery.runtime.recipes.recipe import load_recipe
+from refinery.runtime.recipe import load_recipe
 from train.families import causal
 from train.rows.data import training_records
 from train.launch.checkpoints import whole_weights

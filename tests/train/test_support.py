@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from refinery.errors import RecipeError
-from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.recipe import build_recipe
 from train.recipe import TrainRecipe
 from train.support import REFUSALS, check_support, support_table
 

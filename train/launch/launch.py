@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from refinery.errors import RecipeError
-from refinery.runtime.recipes.recipe import unknown_key
+from refinery.runtime.recipe import unknown_key
 from refinery.runtime.recipes.shipped_files import accelerate_file
 from refinery.runtime.recipes.yaml_file import read_yaml
 from refinery.runtime.run.process_rank import num_processes

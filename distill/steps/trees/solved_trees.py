@@ -16,7 +16,7 @@ from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Passage, Question
 from refinery.contract.sub_questions import parse_sub_questions
 from refinery.metrics.registry import score_all
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 from refinery.text import normalize_answer
 
 if TYPE_CHECKING:

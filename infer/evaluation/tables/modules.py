@@ -9,7 +9,7 @@ from refinery.metrics.bootstrap import Measure
 from refinery.metrics.graded import shown_measure
 from refinery.reporting.markdown import without_secrets
 from refinery.reporting.tables import TableFormat, render_table
-from refinery.runtime.recipes.recipe import flat_values
+from refinery.runtime.recipe import flat_values
 from refinery.text import printable
 
 _NOTE = (

@@ -14,7 +14,7 @@ from refinery.errors import RunDirError
 from refinery.metrics.graded import measure_scale, shown_measure
 from refinery.metrics.registry import find_metric
 from refinery.reporting.tables import TableFormat, render_table
-from refinery.runtime.recipes.recipe import Recipe, load_recipe
+from refinery.runtime.recipe import Recipe, load_recipe
 from refinery.runtime.run.run_dir import RunDir, read_run
 from refinery.text import printable
 

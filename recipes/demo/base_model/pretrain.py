@@ -28,7 +28,7 @@ from refinery.demo.world.entities import demo_worlds
 from refinery.demo.world.names import YEARS
 from refinery.demo.world.questions import QUESTION_TYPES, draw_questions, with_years
 from refinery.prompts.render import render_prompt
-from refinery.runtime.recipes.recipe import Recipe, load_recipe
+from refinery.runtime.recipe import Recipe, load_recipe
 from refinery.runtime.run.process_rank import num_processes, process_rank
 
 # Weight of the text around the answers in the loss.

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from refinery.contract.chat_template import AUTO
 from refinery.errors import LLMError
 from refinery.llms.served.parameters import ModelParameters
-from refinery.runtime.recipes.recipe import Recipe, secret_error
+from refinery.runtime.recipe import Recipe, secret_error
 
 
 class Price(Recipe):

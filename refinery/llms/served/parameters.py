@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field, JsonValue, field_validator
 
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 # Keys of a request that come from the recipe's own keys, or that would change what a reply is.
 _NOT_EXTRA = frozenset(

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import Field
 
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 
 class VllmKeys(Recipe):

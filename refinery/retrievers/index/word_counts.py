@@ -24,7 +24,7 @@ from refinery.errors import RetrievalError
 from refinery.passages.corpus import Corpus, searched_text
 from refinery.retrievers.index.words import Tokenizer
 from refinery.runtime.concurrency.subprocesses import module_command, module_environment, usable_cores
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 from refinery.runtime.run.progress import Progress
 
 PASSAGES_PER_PART = 20_000  # tokenized at once; bounds a build's memory

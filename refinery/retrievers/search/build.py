@@ -7,8 +7,8 @@ from typing import Any
 from refinery.retrievers.base import RETRIEVERS, IndexedRetriever, Retriever, RetrieverConfig, RetrieverPlugin
 from refinery.retrievers.index.manifest import check_name, read_manifest, self_test
 from refinery.retrievers.search.cache import CachedRetriever
+from refinery.runtime.recipe import apply_overrides, build_recipe, load_recipe
 from refinery.runtime.recipes import plugins
-from refinery.runtime.recipes.recipe import apply_overrides, build_recipe, load_recipe
 
 
 def load_retriever_config(path: Path, overrides: Sequence[str] = ()) -> RetrieverConfig:

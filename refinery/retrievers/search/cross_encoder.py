@@ -10,7 +10,7 @@ from pydantic import Field
 from refinery.contract.plain_text import hide_added_tokens
 from refinery.errors import CheckpointError, conversion_remedy
 from refinery.runtime.concurrency.batching import Batcher, in_thread
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 _MOST_CHARACTERS = 20_000  # of a text; no cross-encoder reads more
 _MOST_QUERIES = 16  # scored at once, each with all its texts

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from refinery.contract.plain_text import hide_added_tokens
 from refinery.errors import CheckpointError, RetrievalError, conversion_remedy
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 _CHARACTERS_PER_TOKEN = 32  # more than any text has; characters past the limit are never read, so they need no tokenizing
 _ENDPOINT_TOKENS = 8_191  # text-embedding-3's limit

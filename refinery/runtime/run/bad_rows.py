@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from refinery.errors import RecordError
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 _log = logging.getLogger(__name__)
 _NAMED = 5

@@ -17,12 +17,12 @@ import yaml
 
 from refinery.errors import RefineryError, Stopped, UnreachedError
 from refinery.runtime.observe import telemetry
+from refinery.runtime.recipe import Recipe, load_recipe, read_values
 from refinery.runtime.recipes import plugins
 from refinery.runtime.recipes.arguments import Parser
-from refinery.runtime.recipes.reach import planning
-from refinery.runtime.recipes.recipe import Recipe, load_recipe, read_values
 from refinery.runtime.recipes.shared_values import enter_project, is_step
 from refinery.runtime.run.process_rank import is_main_process
+from refinery.runtime.run.reach import planning
 from refinery.text import PrintableFormatter, printable
 
 # What the user can fix about a file or folder that a command reads or writes.

@@ -20,7 +20,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from refinery.errors import RunDirError
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 from refinery.runtime.recipes.stages import Stage, stages
 from refinery.runtime.run.run_lock import LOCK_FILE, PENDING_FILE
 from refinery.text import with_article

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 
 from refinery.errors import RunDirError
 from refinery.runtime.files.fingerprint import id_number
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 from refinery.runtime.run.run_dir import Fingerprints, check_fingerprints, environment, read_metrics, read_run, write_json
 from refinery.text import with_article
 

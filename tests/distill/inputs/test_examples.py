@@ -17,7 +17,7 @@ from refinery.cli import main as refinery
 from refinery.contract.records import Decomposition, KnowledgeLabel, Passage, Question, RelevanceLabel, read_records, write_records
 from refinery.prompts.render import render_prompt
 from refinery.runtime.forecast import Expected
-from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.recipe import build_recipe
 
 LYON, OSLO = (Passage(id=name, title=name, text=f"{name} is a city.") for name in ("Lyon", "Oslo"))
 

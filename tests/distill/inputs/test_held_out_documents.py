@@ -4,7 +4,7 @@ import pytest
 
 from distill.inputs.held_out_documents import Shares, joint_split, splits_of_documents
 from refinery.errors import RecipeError
-from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.recipe import build_recipe
 
 TENTHS = Shares(validation=0.1, test=0.1)
 

@@ -9,7 +9,7 @@ from distill.run import run
 from refinery.contract.records import KnowledgeLabel, Passage, Question, SubQuestion, write_records
 from refinery.demo.teacher.server import serving
 from refinery.errors import RecipeError
-from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.recipe import build_recipe
 
 DUNE = Passage(id="dune", title="Dune", text="Dune is a film that Maria Torvel directed.")
 TORVEL = Passage(id="torvel", title="Maria Torvel", text="Maria Torvel was born in Lyon.")

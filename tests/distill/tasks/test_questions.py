@@ -19,7 +19,7 @@ from refinery.indexes.build import build_index
 from refinery.passages.corpus import Corpus, corpus_hash
 from refinery.passages.sources import iter_passages
 from refinery.retrievers.base import Hit, RetrieverConfig
-from refinery.runtime.recipes.recipe import load_recipe
+from refinery.runtime.recipe import load_recipe
 
 PROJECT = Path(__file__).parents[3]
 WORLDS = demo_worlds(0)

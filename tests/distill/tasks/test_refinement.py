@@ -15,7 +15,7 @@ from refinery.contract.rq_rag_release import ReleaseRow, parse_release_row, rele
 from refinery.demo.teacher.replies import DemoTeacher
 from refinery.demo.world.entities import demo_worlds
 from refinery.demo.world.questions import draw_questions
-from refinery.runtime.recipes.recipe import load_recipe
+from refinery.runtime.recipe import load_recipe
 
 PROJECT = Path(__file__).parents[3]
 

@@ -8,7 +8,7 @@ from distill.recipe import DistillRecipe
 from distill.run import run
 from refinery.contract.records import Passage, Question, SubQuestion, write_records
 from refinery.contract.relation_notation import QUESTIONS, as_question, is_notation
-from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.recipe import build_recipe
 
 PASSAGES = [
     Passage(id="anna", title="Anna Benson", text="Anna Benson is the spouse of Kris Benson."),

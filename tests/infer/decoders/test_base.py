@@ -4,7 +4,7 @@ import pytest
 
 from infer.decoders.base import DECODERS, Decoder, find_decoder
 from refinery.errors import PluginError
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 
 @pytest.mark.parametrize("name", DECODERS.shipped())

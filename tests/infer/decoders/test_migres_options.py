@@ -11,7 +11,7 @@ from refinery.contract.records import Passage, Question
 from refinery.errors import RecipeError
 from refinery.llms.fake import FakeLLM
 from refinery.retrievers.fake import FakeRetriever
-from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.recipe import build_recipe
 from refinery.tasks.relevance import IRRELEVANT, RELEVANT, relevance_prompt
 
 

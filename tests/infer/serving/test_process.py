@@ -19,7 +19,7 @@ SLOW = """
 import asyncio
 from pathlib import Path
 from infer.decoders.base import Decoder
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 async def decode(question, tools, options):
     Path(__file__).with_name("asked").touch()

@@ -9,8 +9,8 @@ from infer.recipe import InferRecipe
 from refinery.demo.steps import core_steps, hard_steps, method_steps
 from refinery.project.jobs import jobs_of
 from refinery.project.project import Project
+from refinery.runtime.recipe import load_recipe
 from refinery.runtime.recipes.plugins import available
-from refinery.runtime.recipes.recipe import load_recipe
 from train.recipe import TrainRecipe
 
 STAGES = {"distill": DistillRecipe, "train": TrainRecipe, "infer": InferRecipe}

@@ -17,7 +17,7 @@ from refinery.iteration.run import all_steps, iterate
 from refinery.iteration.table import draw_rounds, read_rounds
 from refinery.project.jobs import Job
 from refinery.project.process import log_of
-from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.recipe import build_recipe
 from refinery.runtime.run.run_dir import write_json
 
 TRAIN, HELD_OUT, TEST = (

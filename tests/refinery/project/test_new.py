@@ -76,7 +76,7 @@ def test_every_recipe_is_valid(at: Path, method: str | None, monkeypatch: pytest
 def _mistake_in(job: Job) -> str | None:
     from distill.recipe import DistillRecipe
     from infer.recipe import InferRecipe
-    from refinery.runtime.recipes.recipe import load_recipe
+    from refinery.runtime.recipe import load_recipe
     from train.recipe import TrainRecipe
 
     recipe = job.words[0]

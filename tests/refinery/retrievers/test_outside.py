@@ -10,7 +10,7 @@ from refinery.retrievers.search.build import build_retriever, load_retriever_con
 COLBERT = """
 from refinery.contract.records import Passage
 from refinery.retrievers.base import Hit, Retriever, RetrieverConfig
-from refinery.runtime.recipes.recipe import Recipe
+from refinery.runtime.recipe import Recipe
 
 
 class Options(Recipe):

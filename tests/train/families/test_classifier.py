@@ -10,7 +10,7 @@ from refinery.errors import CheckpointError, RecipeError
 from refinery.llms.build import ModelConfig, build_llm
 from refinery.llms.engine.classifier import ClassifierLLM
 from refinery.llms.weights.checkpoint import load_base, load_checkpoint
-from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.recipe import build_recipe
 from train.families.classifier import build_model, build_trainer, encode_rows, save_model
 from train.recipe import TrainRecipe
 from train.run import run

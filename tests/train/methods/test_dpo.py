@@ -14,7 +14,7 @@ from refinery.contract.records import write_records
 from refinery.contract.segments import IGNORED_LABEL
 from refinery.errors import RecipeError
 from refinery.llms.weights.checkpoint import load_base, load_checkpoint
-from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.recipe import build_recipe
 from train.launch.launch import Launch
 from train.methods.dpo import build_model, build_trainer, encode_rows
 from train.planning.memory import estimate

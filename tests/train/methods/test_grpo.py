@@ -12,7 +12,7 @@ from refinery.contract.control_tokens import RQ_RAG, check_manifest
 from refinery.contract.records import write_records
 from refinery.errors import RecipeError, RecordError
 from refinery.llms.weights.checkpoint import load_checkpoint
-from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.recipe import build_recipe
 from train.launch.launch import Launch
 from train.methods.grpo import build_model, encode_rows
 from train.planning.plan import plan_lines

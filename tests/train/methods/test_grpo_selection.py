@@ -11,7 +11,7 @@ from refinery.contract.control_tokens import RQ_RAG
 from refinery.contract.formats import ACTIONS
 from refinery.contract.segments import control_token_id
 from refinery.errors import RecipeError
-from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.recipe import build_recipe
 from train.launch.launch import Launch
 from train.methods.grpo import build_model
 from train.planning.plan import plan_lines

@@ -16,7 +16,7 @@ from refinery.contract.trace import Prediction
 from refinery.errors import LLMError, RunDirError
 from refinery.llms.weights.checkpoint import load_checkpoint
 from refinery.llms.weights.merged_weights import merged_weights
-from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.recipe import build_recipe
 from train.commands.merge import merge
 from train.launch.launch import Launch
 from train.methods.grpo import build_model, save_model

@@ -16,7 +16,7 @@ from distill.teacher.teacher import RejectedRow
 from refinery.contract.records import Passage, Question, write_records
 from refinery.passages.document import document_of
 from refinery.prompts.render import render_prompt
-from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.recipe import build_recipe
 
 FILMS = {
     name: Passage(

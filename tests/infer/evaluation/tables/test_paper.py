@@ -8,7 +8,7 @@ import yaml
 from infer.evaluation.tables.paper import PaperTable
 from refinery.cli import main
 from refinery.contract.records import Question
-from refinery.runtime.recipes.recipe import load_recipe
+from refinery.runtime.recipe import load_recipe
 
 RECIPES = Path(__file__).parents[4] / "recipes"
 TABLES = sorted(RECIPES.glob("*/tables/*.yaml"))

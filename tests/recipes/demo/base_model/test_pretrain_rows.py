@@ -10,7 +10,7 @@ from recipes.demo.base_model.pretrain import PretrainRecipe
 from recipes.demo.base_model.pretrain_rows import ROW_WRITERS, FreshWorld
 from refinery.demo.world.entities import common_world
 from refinery.demo.world.questions import draw_questions, parse_question, with_years
-from refinery.runtime.recipes.recipe import load_recipe
+from refinery.runtime.recipe import load_recipe
 
 RECIPES = sorted((Path(__file__).parents[4] / "recipes" / "demo").glob("pretrain*.yaml"))
 STATED = re.compile(r"first, (.+) (\d{4}) or (.+) (\d{4})\?")

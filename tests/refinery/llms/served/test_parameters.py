@@ -12,7 +12,7 @@ from refinery.llms.served.completions.api import CompletionRequest
 from refinery.llms.served.endpoint import EndpointConfig, ServedModelConfig
 from refinery.llms.served.transport.chat_request import ChatRequest
 from refinery.llms.served.transport.refused_parameters import RefusedParameters
-from refinery.runtime.recipes.recipe import build_recipe
+from refinery.runtime.recipe import build_recipe
 
 MESSAGES = (("user", "Where?"),)
 

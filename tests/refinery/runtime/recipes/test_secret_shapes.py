@@ -8,7 +8,7 @@ from distill.__main__ import main
 from refinery.contract.records import Question, write_records
 from refinery.errors import RecipeError
 from refinery.llms.served.endpoint import EndpointConfig
-from refinery.runtime.recipes.recipe import apply_overrides
+from refinery.runtime.recipe import apply_overrides
 
 HIDDEN = "hunter2hunter2hunter2"
 SECRETS = [

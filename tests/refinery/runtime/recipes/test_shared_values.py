@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from refinery.errors import RecipeError
-from refinery.runtime.recipes.recipe import read_values
+from refinery.runtime.recipe import read_values
 from refinery.runtime.recipes.shared_values import enter_project
 
 SHARED = "values: {base: owner/model, teacher: {model: m, base_url: http://h/v1}}\nserve: recipes/a.yaml\n"

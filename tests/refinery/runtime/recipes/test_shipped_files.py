@@ -5,8 +5,8 @@ from pathlib import Path, PurePath
 
 import pytest
 
+from refinery.runtime.recipe import Recipe, load_recipe
 from refinery.runtime.recipes import shipped_files as module
-from refinery.runtime.recipes.recipe import Recipe, load_recipe
 from refinery.runtime.recipes.shipped_files import found, shipped, shipped_files
 from refinery.runtime.recipes.yaml_file import read_yaml
 

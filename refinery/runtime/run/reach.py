@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from refinery.errors import RecipeError
+from refinery.runtime.recipe import read_values
 from refinery.runtime.recipes import plugins
-from refinery.runtime.recipes.recipe import read_values
 from refinery.runtime.recipes.secret_shapes import secret_fault
 from refinery.runtime.recipes.shipped_files import is_shipped
 from refinery.text import printable

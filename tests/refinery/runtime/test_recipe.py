@@ -4,7 +4,7 @@ import pytest
 from pydantic import Field
 
 from refinery.errors import RecipeError
-from refinery.runtime.recipes.recipe import Recipe, load_recipe, recipe_hash
+from refinery.runtime.recipe import Recipe, load_recipe, recipe_hash
 
 
 class SearchPart(Recipe):

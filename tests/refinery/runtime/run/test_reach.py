@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from refinery.cli import main
-from refinery.runtime.recipes.reach import print_reach
+from refinery.runtime.run.reach import print_reach
 
 SERVER = {"base_url": "http://127.0.0.1:9/v1", "model": "qwen:latest", "api_key_env": "AWS_SECRET_ACCESS_KEY"}
 RECIPE = {"decoder": "helper_of_others:DECODER", "questions": ["q.jsonl"], "output_dir": "runs/a", "endpoint": SERVER}
