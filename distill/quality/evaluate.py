@@ -9,13 +9,13 @@ from typing import Any
 from distill.recipe import DistillRecipe
 from distill.task_grades import Grader, GradingContext, Outcome, is_rejected, labels_of
 from distill.writing.rows import rejected_rows
-from refinery.contract.question_groups import ALL, groups_of
 from refinery.contract.records import KnowledgeLabel, Question, Record, iter_records
 from refinery.contract.split_name import INPUTS_FILE, is_split
 from refinery.errors import RecordError, RunDirError
 from refinery.metrics.bootstrap import Measure
 from refinery.metrics.graded import Graded, measures
 from refinery.questions.base import check_ids
+from refinery.reporting.question_groups import ALL, groups_of
 from refinery.retrievers.base import Retriever, RetrieverConfig
 from refinery.retrievers.search.build import build_retriever
 from refinery.runtime.concurrency.background_loop import run_anywhere

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from distill.quality.evaluate import LabeledRun, Quality
-from refinery.contract.question_groups import ALL
 from refinery.metrics.bootstrap import Measure
 from refinery.metrics.graded import shown_measure
 from refinery.reporting.markdown import without_secrets
+from refinery.reporting.question_groups import ALL
 from refinery.reporting.tables import TableFormat, render_table
 from refinery.text import printable
 

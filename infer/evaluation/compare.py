@@ -10,10 +10,10 @@ from infer.evaluation.finished_runs import StoredRun, stored_runs
 from infer.evaluation.rows_by_id import RowsById
 from infer.evaluation.scores import SCORES_FILE, QuestionScores
 from infer.evaluation.tables.comparison import Line, System, comparison_text, unequal
-from refinery.contract.question_groups import ALL
 from refinery.errors import RunDirError
 from refinery.metrics.bootstrap import counted_measure, counted_paired
 from refinery.metrics.registry import find_metric
+from refinery.reporting.question_groups import ALL
 from refinery.reporting.tables import TableFormat
 from refinery.runtime.files.jsonl import LineIndex
 from refinery.text import printable

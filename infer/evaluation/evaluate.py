@@ -8,11 +8,11 @@ from typing import Any
 from infer.evaluation.answers import Answer
 from infer.evaluation.efficiency import Efficiency
 from infer.evaluation.scores import SCORES_FILE, QuestionScores, Scorer
-from refinery.contract.question_groups import ALL
 from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.trace import Prediction
 from refinery.metrics.bootstrap import counted_interval
 from refinery.metrics.registry import DEFAULT_METRICS, METRICS, metrics_of
+from refinery.reporting.question_groups import ALL
 from refinery.runtime.files.jsonl import LineWriter
 
 _COSTS = ("calls", "retrievals", "prefill_tokens", "decode_tokens")

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from infer.evaluation.answers import Answer
-from refinery.contract.question_groups import groups_of
 from refinery.contract.records import Question, Record, Trajectory, iter_records
 from refinery.contract.trace import Prediction
 from refinery.metrics.registry import METRICS, find_metric, score_all
+from refinery.reporting.question_groups import groups_of
 from refinery.runtime.files.fingerprint import id_number
 
 SCORES_FILE = "scores.jsonl"

@@ -13,13 +13,13 @@ from infer.evaluation.scores import has_gold
 from infer.steps.selection import LEARNED, Definition, path_values, select_path, selectable, vote_key
 from infer.viewing.card import run_card
 from infer.viewing.trace_tree import prediction_tree
-from refinery.contract.question_groups import groups_of
 from refinery.contract.records import Question
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.metrics.registry import metrics_of, score_all
 from refinery.reporting.pages.content import Cell, Detail, Leaf, Passages, Row, Run, RunDetail, Selection
 from refinery.reporting.pages.facts import title_of
 from refinery.reporting.pages.write import write_page
+from refinery.reporting.question_groups import groups_of
 from refinery.runtime.files.jsonl import LineIndex
 
 _WORDS = {"right": "right", "wrong": "wrong", "view": "what if selected by"}

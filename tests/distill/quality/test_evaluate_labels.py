@@ -12,10 +12,10 @@ import yaml
 from distill.__main__ import main as distill
 from distill.quality.evaluate import evaluate_labels
 from refinery.cli import main
-from refinery.contract.question_groups import groups_of
 from refinery.contract.records import Passage, write_records
 from refinery.demo.teacher.server import serving
 from refinery.questions.base import read_questions
+from refinery.reporting.question_groups import groups_of
 
 DATA = Path(__file__).parents[3] / "recipes" / "sample" / "data"
 FILES = [DATA / name for name in ("hotpotqa/train.json", "two_wiki/train.json", "musique/train.jsonl", "strategyqa/train.json")]

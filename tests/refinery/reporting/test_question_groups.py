@@ -2,8 +2,8 @@
 
 import pytest
 
-from refinery.contract.question_groups import groups_of
 from refinery.contract.records import Question, SubQuestion
+from refinery.reporting.question_groups import groups_of
 
 HOPS = [SubQuestion(text="Who directed Dune?"), SubQuestion(text="Where was #1 born?")]
 
