@@ -29,6 +29,13 @@ settings.register_profile("refinery", max_examples=40, deadline=None, derandomiz
 settings.load_profile("refinery")
 
 
+@pytest.fixture(autouse=True)
+def _no_step_of_a_project(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that runs a project in this process tells all that follow that they are its steps, which trust its modules."""
+    monkeypatch.setenv("REFINERY_STEP", "1")
+    monkeypatch.delenv("REFINERY_STEP")
+
+
 def _seed_torch(seed: int) -> None:
     if torch := sys.modules.get("torch"):
         torch.default_generator.manual_seed(seed % 2**63)

@@ -268,7 +268,7 @@ def test_two_processes_learn_from_the_searches_that_one_learns_from(bases, tmp_p
     for name, batch in (("alone", 8), ("two", 4)):
         changes = {"output_dir": str(tmp_path / name), "per_device_train_batch_size": batch, "gradient_accumulation_steps": 1}
         changes |= held_out
-        values = grpo_values(tmp_path, generator, grpo={"beta": 0.1}, strategy=strategy, max_steps=3, **changes)
+        values = grpo_values(tmp_path, generator, grpo={"beta": 0.1, "temperature": 1.5}, strategy=strategy, max_steps=3, **changes)
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(values))
     run(load_recipe(tmp_path / "alone.yaml", TrainRecipe), resume=False)
     in_two_processes(TRAIN.format(recipe=str(tmp_path / "two.yaml")), tmp_path, ENVIRONMENTS[split])

@@ -13,13 +13,16 @@ from refinery.contract.tokenizer import Tokenizer
 from refinery.demo.world import names
 from refinery.demo.world.entities import NamePools, common_world
 from refinery.demo.world.questions import QUESTION_TYPES, draw_questions
-from refinery.prompts.render import prompt_file
+from refinery.prompts.files import SHIPPED
+from refinery.prompts.render import render_prompt
+from refinery.prompts.variables import variable, variables
 
-_STUDENT_PROMPTS = (
+_PROMPTS = (
     "answer_direct",
     "answer_from_sub_answers",
     "answer_with_passages",
     "decomposition",
+    "react",
     "relevance",
     "rq_rag_ambiguous",
     "rq_rag_chat",
@@ -56,6 +59,11 @@ def _corpus() -> Iterator[str]:
     for question in draw_questions(world, random.Random(0), dict.fromkeys(QUESTION_TYPES, 400)):
         yield f"Question: {question.text}\n"
         yield from (f"Sub-question: {sub.text}\nSub-answer:" for sub in question.decomposition or [])
-    for prompt in _STUDENT_PROMPTS:
-        yield from [prompt_file(prompt).read_text(encoding="utf-8")] * 100
+    for prompt in _PROMPTS:
+        yield from [_rendered(prompt)] * 100
     yield from ["<|system|>\n<|user|>\n<|assistant|>\n: relevant: irrelevant: know: unknow\n1.\n2.\n3."] * 100
+
+
+def _rendered(prompt: str) -> str:
+    """The prompt as models read it, so that the tokenizer does not depend on how its template is written."""
+    return render_prompt(prompt, **{name: variable(prompt, name).value for name in variables(prompt, SHIPPED)})

@@ -119,11 +119,11 @@ def test_long_texts_after_prefixes_of_other_lengths_are_scored_as_a_full_forward
     async def run():
         contexts = [llm.context(prompt) for prompt in PROMPTS[1:3]]
         await asyncio.gather(*(context.score(plain(" Lyon")) for context in contexts))
-        return contexts, await asyncio.gather(*(context.score(plain(" Lyon" + " Maria Torvel" * 40)) for context in contexts))
+        return contexts, await asyncio.gather(*(context.score(plain(" Lyon" + " Maria Torvel" * 60)) for context in contexts))
 
     contexts, scores = asyncio.run(run())
     for context, found in zip(contexts, scores, strict=True):
-        text = llm.token_ids(plain(" Lyon" + " Maria Torvel" * 40))
+        text = llm.token_ids(plain(" Lyon" + " Maria Torvel" * 60))
         assert len(text) > 128  # more than one block of queries (attention.py)
         assert found == pytest.approx(continuation_logprobs(model, context.token_ids, text), abs=1e-3)
 
