@@ -14,10 +14,10 @@ real: $(INSTALLED)  ## the study with a real model on real questions: hours on 2
 	PATH="$(CURDIR)/$(BIN):$$PATH" recipes/real/run.sh
 
 test: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 test-all: $(INSTALLED)  ## the slow ones too: every way of spreading training over processes, real servers, kills of both kinds
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

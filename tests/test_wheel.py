@@ -83,8 +83,9 @@ def test_benchmarks_and_references_are_for_a_checkout(installed):
 )
 def test_a_safe_path_trains_beside_a_file_of_that_name(launcher, run, tmp_path):
     (tmp_path / "train.py").write_text("raise SystemExit('mine')")
-    done = run(*launcher, *TRAIN, PYTHONSAFEPATH="1")
+    done = run(*launcher, "train", "--help", PYTHONSAFEPATH="1")
     assert done.returncode == 0, done.stderr
+    assert "usage: refinery train" in done.stdout
 
 
 @pytest.mark.parametrize(

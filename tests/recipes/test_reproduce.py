@@ -130,8 +130,8 @@ def test_the_script_runs_the_steps(file: Path, tmp_path: Path) -> None:
 _SOME = [
     pytest.param("re_thinking", None, id="re_thinking"),
     pytest.param("migres", "table_7", id="migres-table_7"),
-    pytest.param("ra_isf", "table_4", id="ra_isf-table_4"),
-    pytest.param("rq_rag", "figure_6", id="rq_rag-figure_6"),
+    pytest.param("ra_isf", "table_4", id="ra_isf-table_4", marks=pytest.mark.slow),
+    pytest.param("rq_rag", "figure_6", id="rq_rag-figure_6", marks=pytest.mark.slow),
 ]
 _ALL = [pytest.param(paper, None, id=paper, marks=pytest.mark.slow) for paper in ("migres", "ra_isf", "rq_rag")]
 

@@ -162,6 +162,7 @@ def test_a_stranger_runs_the_loop_with_the_cards_commands(hub, trained, tmp_path
     assert len(json.loads(predictions[0])["paths"]) == 13  # the whole tree of Sec. 2.3 at depth 2
 
 
+@pytest.mark.slow
 def test_a_stranger_asks_it_from_python_by_its_name_and_revision(hub, trained, tmp_path):
     write_records(tmp_path / "passages.jsonl", [Passage(id="1", title="Dune", text="Dune is a film.")])
     code = (

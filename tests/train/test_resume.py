@@ -122,9 +122,8 @@ def test_a_run_killed_at_any_step_and_resumed_ends_with_the_weights_of_a_straigh
     assert numbers(killed) == numbers(straight), f"killed at step {step}"
 
 
-@pytest.mark.parametrize(
-    ("base", "task"), [pytest.param("t5", "refinement", marks=pytest.mark.slow), ("encoder", "relevance")], ids=["t5", "encoder"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("base", "task"), [("t5", "refinement"), ("encoder", "relevance")], ids=["t5", "encoder"])
 def test_so_does_one_of_another_family(tiny_t5s, tiny_encoder, tmp_path, base, task):
     step, recipes = random.randint(1, STEPS - 1), []
     for name in ("straight", "killed"):

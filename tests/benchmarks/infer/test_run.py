@@ -25,6 +25,7 @@ def test_tokens_of_a_common_beginning_count_once():
     assert distinct_tokens([]) == 0
 
 
+@pytest.mark.slow
 def test_a_tree_of_depth_4_fits_a_third_of_its_materialised_size(monkeypatch):
     monkeypatch.setattr(run, "SMALL", TINY)
     figures = run.measure_depth4()

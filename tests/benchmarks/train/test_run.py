@@ -23,6 +23,7 @@ def test_the_rows_train_queries_and_answers_only():
         assert trained <= {"query", "answer"}
 
 
+@pytest.mark.slow
 def test_a_comparison_trains_every_arm_and_finds_the_losses_equal():
     figures = compare(num_rows=4, repeats=1, hidden_size=32, layers=1)
     rates = figures["supervised_tokens_per_second"]

@@ -81,7 +81,7 @@ class Stop(KeyboardInterrupt):
 BUDGET = {"search_budget": 0.5, "search_cost_rate": 0.05}
 
 
-@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize("passes", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_run_that_ends_at_any_step_goes_on_with_the_same_steps_and_samples_nothing_twice(recipe, monkeypatch, passes):
     grpo, sampled, sample = BUDGET | {"num_iterations": passes}, [], RolloutSampler.sample
     stop_at: list[str] = []
