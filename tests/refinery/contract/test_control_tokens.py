@@ -9,7 +9,7 @@ from refinery.errors import CheckpointError
 
 def test_added_tokens_get_consecutive_ids_in_the_authors_order(tiny_tokenizer, control_tokenizer):
     ids = [control_tokenizer.convert_tokens_to_ids(token.token) for token in RQ_RAG]
-    assert ids == list(range(len(tiny_tokenizer), len(tiny_tokenizer) + 8))
+    assert ids == list(range(len(tiny_tokenizer), len(tiny_tokenizer) + len(RQ_RAG)))
 
 
 def test_only_the_evidence_markers_are_written_by_the_environment():
