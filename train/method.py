@@ -30,12 +30,14 @@ class Family(Protocol):
         """(model, tokenizer) ready for the trainer."""
         ...
 
-    def encode_rows(self, records: Sequence[Any], recipe: TrainSettings, tokenizer: Tokenizer) -> tuple[list[EncodedRow], dict[str, Any]]:
+    def encode_rows(
+        self, records: Sequence[Any], recipe: TrainSettings, tokenizer: Tokenizer
+    ) -> tuple[Sequence[EncodedRow], dict[str, Any]]:
         """The rows to train on, and the treatment of the others (train/rows/length_filter.py)."""
         ...
 
     def build_trainer(
-        self, model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, rows: list[EncodedRow], recipe: TrainSettings
+        self, model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, rows: Sequence[EncodedRow], recipe: TrainSettings
     ) -> Any:
         """The transformers Trainer over the rows."""
         ...

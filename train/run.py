@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -161,7 +161,7 @@ def _may_change(recipe: TrainRecipe) -> frozenset[str]:
 
 
 def train(
-    trainer: Any, rows: list[EncodedRow], recipe: TrainRecipe, *, save: Callable[[Path], Any], resume: bool
+    trainer: Any, rows: Sequence[EncodedRow], recipe: TrainRecipe, *, save: Callable[[Path], Any], resume: bool
 ) -> tuple[Any, "PushCheckpoints"]:
     """Train with monitoring, from the newest complete checkpoint if `resume` is set and there is one.
 

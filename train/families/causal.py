@@ -1,5 +1,6 @@
 """The causal family (Llama 2 and 3): TRL's SFTTrainer on our own ids and labels."""
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["build_model", "build_trainer", "encode_rows", "save_model"]
 
 
-def build_trainer(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, rows: list[EncodedRow], recipe: TrainRecipe) -> Any:
+def build_trainer(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, rows: Sequence[EncodedRow], recipe: TrainRecipe) -> Any:
     """The trainer over our own ids and labels. Raises RecipeError when the recipe asks for GPU kernels that this machine cannot run."""
     from trl.trainer.sft_config import SFTConfig
 

@@ -12,7 +12,7 @@ from typing import Any
 from refinery.contract.chat_template import reply_end, reply_text, user_turn
 from refinery.contract.formats import train_evidence, trajectory_segments
 from refinery.contract.records import Question
-from refinery.contract.segments import IGNORED_LABEL, EncodedRow, Segment, encode
+from refinery.contract.segments import IGNORED_LABEL, Segment, encode
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RecordError
 from refinery.prompts.render import render_prompt
@@ -21,6 +21,7 @@ from refinery.runtime.files.text_file import read_text
 from refinery.tasks.base import Judge, PromptedTask
 from train.method import method_of
 from train.recipe import TrainRecipe
+from train.rows.encoded_rows import CompactRow, EncodedRows
 from train.rows.length_filter import fit_rows
 
 _log = logging.getLogger(__name__)
@@ -121,10 +122,11 @@ def held_out_records(recipe: TrainRecipe) -> list[Any]:
     return _first_of_each(read_rows(recipe.validation, recipe), recipe.eval_rows, recipe.validation, key="eval_rows")
 
 
-def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Tokenizer) -> tuple[list[EncodedRow], dict[str, Any]]:
+def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Tokenizer) -> tuple[EncodedRows, dict[str, Any]]:
     """Rows that can be trained on, and the treatment of the others. Raises as `fit_rows`, and RecipeError if nothing would be trained."""
-    rows, counts = fit_rows(records, recipe, lambda record: encode(row_segments(record, recipe, tokenizer), tokenizer))
-    if all(label == IGNORED_LABEL for row in rows for label in row.labels):
+    found, counts = fit_rows(records, recipe, lambda record: CompactRow.of(encode(row_segments(record, recipe, tokenizer), tokenizer)))
+    rows = EncodedRows(found)
+    if (rows.columns["labels"] == IGNORED_LABEL).all():
         raise recipe.fault("loss_weights", "masks every token of every row. Leave out a kind that is to be trained.")
     return rows, counts
 

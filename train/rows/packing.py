@@ -6,16 +6,16 @@ FlashAttention, the cumulative lengths; for train/rows/document_attention.py, th
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from datasets import Dataset
+from datasets.fingerprint import generate_random_fingerprint
 from torch.nn.utils.rnn import pad_sequence
 from trl.data_utils import pack_dataset
 
-from refinery.contract.segments import IGNORED_LABEL, EncodedRow, SegmentKind
-
-KINDS: tuple[SegmentKind, ...] = get_args(SegmentKind)
+from refinery.contract.segments import IGNORED_LABEL, EncodedRow
+from train.rows.encoded_rows import EncodedRows
 
 
 def build_dataset(rows: Sequence[EncodedRow], *, bin_length: int | None = None) -> Dataset:
@@ -23,16 +23,15 @@ def build_dataset(rows: Sequence[EncodedRow], *, bin_length: int | None = None) 
 
     A packed example also has `seq_lengths`, its rows' lengths. No row may be longer than `bin_length`: TRL would cut its end silently.
     """
-    dataset = Dataset.from_dict(
-        {
-            "input_ids": [row.input_ids for row in rows],
-            "labels": [row.labels for row in rows],
-            "kinds": [[KINDS.index(kind) for kind in row.kinds] for row in rows],
-        }
-    )
+    import pyarrow as pa
+
+    encoded = EncodedRows.of(rows)
+    starts = pa.array(encoded.starts, pa.int64())
+    columns = {name: pa.LargeListArray.from_arrays(starts, pa.array(values)) for name, values in encoded.columns.items()}
+    dataset = Dataset(pa.table(columns), fingerprint=generate_random_fingerprint())  # else a hash of a copy of all rows
     if bin_length is None:
         return dataset
-    assert max(len(row.input_ids) for row in rows) <= bin_length
+    assert max(encoded.lengths) <= bin_length
     return pack_dataset(dataset, bin_length, strategy="bfd")
 
 

@@ -11,7 +11,7 @@ import torch
 from trl.trainer.sft_trainer import SFTTrainer
 
 from refinery.contract.segments import IGNORED_LABEL, SegmentKind
-from train.rows.packing import KINDS
+from train.rows.encoded_rows import KINDS
 from train.trainers.generative_eval import GenerativeEvalMixin
 from train.trainers.head_at_positions import ChosenPositions
 

@@ -10,7 +10,8 @@ from refinery.contract.segments import EncodedRow
 from refinery.errors import RecipeError
 from train.families.causal import build_model, build_trainer, encode_rows
 from train.recipe import TrainRecipe
-from train.rows.packing import KINDS, PackingCollator, build_dataset
+from train.rows.encoded_rows import KINDS
+from train.rows.packing import PackingCollator, build_dataset
 
 TITLES = ("Dune", "Golden Harbor", "The Iron Raven", "Silent Valley", "Oslo")
 TRAJECTORIES = [
