@@ -93,3 +93,8 @@ def method_of(recipe: TrainSettings) -> Method:
     taken = ", ".join(_KINDS[kind] for kind in method.learns_from)
     given = next(what for kind, what in _KINDS.items() if isinstance(task, kind))
     raise RecipeError(f"method '{name}': learns from {taken}, and task '{recipe.task}' gives {given}. Leave it out, or name another.")
+
+
+def load_family(recipe: TrainSettings) -> Family:
+    """The functions that train the recipe: the method's own, or for fine-tuning those of the model family."""
+    return method_of(recipe).family(recipe)

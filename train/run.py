@@ -22,7 +22,8 @@ from refinery.runtime.run.run_dir import RunDir, check_run, open_run, read_run
 from refinery.runtime.run.run_lock import locked_run
 from train.launch.checkpoints import last_checkpoint, whole_weights
 from train.launch.launch import Launch, check_started, launch_from_env, prepare, without_zero3_init
-from train.method import Family, method_of
+from train.method import Family, load_family, method_of
+from train.planning.recomputation import with_recomputation
 from train.provenance import fingerprints, write_provenance
 from train.recipe import TrainRecipe
 from train.rollouts.generation_cache import KEPT_FOLDER
@@ -38,11 +39,6 @@ if TYPE_CHECKING:
 
 # Error messages of safetensors, tokenizers and torch.save for failed writes.
 _UNWRITTEN = re.compile(r"\(os error \d+\)|PytorchStreamWriter failed|unexpected pos \d+ vs \d+")
-
-
-def load_family(recipe: TrainRecipe) -> Family:
-    """The functions that train the recipe: the method's own, or for fine-tuning those of the model family."""
-    return method_of(recipe).family(recipe)
 
 
 def run(recipe: TrainRecipe, *, resume: bool) -> dict[str, Any]:
@@ -92,6 +88,7 @@ def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: b
     asked, recipe = recipe, evaluated_recipe(recipe)
     model, tokenizer = family.build_model(recipe)
     rows, overlong = family.encode_rows(records, recipe, tokenizer)
+    recipe = with_recomputation(recipe, launch, rows)
     output = RunDir(recipe.output_dir)
     if main_process:
         output = _open(asked, recipe, launch, resume=resume)
@@ -116,6 +113,7 @@ def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: b
         "row_lengths": length_percentiles(rows),
         "tokens_trained": sum(label != -100 for row in rows for label in row.labels),
         "steps": trainer.state.global_step,
+        "recomputed_share": recipe.recomputed_share,  # of the layers
         "train_loss": train_loss,
         **{name: value for name, value in result.metrics.items() if name.startswith("train_loss_")},  # by kind of token
         **totals,
@@ -173,6 +171,7 @@ def train(
     from train.launch.callbacks import BeginRun, CheckFirstSave, PushCheckpoints, SaveOnSignal, StopEarly, watch_loss
     from train.launch.progress_lines import ShowProgress
     from train.trainers.loss_sums import RestoreSums
+    from train.trainers.recomputed_layers import RecomputeFirstLayers
 
     signals = SaveOnSignal(trainer.accelerator)
     checkpoint = _agreed_checkpoint(trainer, recipe) if resume else None
@@ -181,6 +180,8 @@ def train(
     pushes = PushCheckpoints(recipe, save)
     for callback in (*restored, BeginRun(recipe), CheckFirstSave(recipe, save), pushes, signals):
         trainer.add_callback(callback)
+    if 0 < recipe.recomputed_share < 1:
+        trainer.add_callback(RecomputeFirstLayers(recipe.recomputed_share))
     if recipe.early_stopping_patience and recipe.eval_steps:
         trainer.add_callback(StopEarly(recipe.early_stopping_patience, recipe.eval_steps))
     watch_loss(trainer, rows, recipe)

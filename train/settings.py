@@ -119,7 +119,11 @@ class TrainSettings(BadRowKeys):
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
         default="bfloat16", description="the dtype of frozen weights and of all computation; trained weights are kept in float32"
     )
-    gradient_checkpointing: bool = True
+    gradient_checkpointing: bool | Annotated[float, Field(gt=0, lt=1)] | Literal["auto"] = Field(
+        default="auto",
+        description="layers whose activations the backward pass computes again instead of keeping them: all (true), none (false), a share"
+        " of them, or as few as the memory that is free when training starts asks for (auto; for grpo all)",
+    )
     attn_implementation: str = Field(default="sdpa", description="a name from transformers")
     torch_compile: bool = Field(
         default=False, description="compile the model with torch.compile: slow first steps, then faster ones; rows of one length help"
@@ -150,6 +154,11 @@ class TrainSettings(BadRowKeys):
     )
     limit: int | None = Field(default=None, description="train on so many rows: the first of each file, in proportion to its rows", ge=1)
     seed: int = 42
+
+    @property
+    def recomputed_share(self) -> float:
+        """The share of layers whose activations are computed again; `auto` may need all of them."""
+        return 1.0 if self.gradient_checkpointing == "auto" else float(self.gradient_checkpointing)
 
     def loss_weight(self, kind: SegmentKind) -> float:
         """The weight of a trained token of this kind in the loss."""

@@ -261,8 +261,8 @@ REFUSALS = (
     Refusal(
         "`gradient_checkpointing: true` with `fsdp_activation_checkpointing: true`",
         "activations would be recomputed twice, and each layer gathered once more than needed",
-        "`gradient_checkpointing: false`, which leaves recomputation to FSDP",
-        lambda recipe: recipe.gradient_checkpointing,
+        "`gradient_checkpointing: auto`, which leaves recomputation to FSDP",
+        lambda recipe: recipe.gradient_checkpointing not in (False, "auto"),
         ("recomputes",),
     ),
 )

@@ -7,10 +7,11 @@ import pytest
 from refinery.contract.records import KnowledgeLabel, write_records
 from refinery.errors import RecipeError
 from train.launch.launch import launch_from_env
+from train.method import load_family
 from train.planning.memory import estimate
 from train.recipe import TrainRecipe
 from train.rows.data import training_records
-from train.run import load_family, run
+from train.run import run
 from train.trainers.arguments import trainer_arguments, use_loraplus
 
 

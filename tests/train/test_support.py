@@ -48,7 +48,7 @@ def test_a_recipe_that_cannot_work_is_refused_in_one_line(changes, message):
         ({"strategy": "dora"}, "zero3", "zero2.yaml"),
         ({"packing": True, "strategy": "full"}, "context_parallel", "ranges of positions"),
         ({"strategy": "lora"}, "context_parallel", "trl #4314"),
-        ({"gradient_checkpointing": True}, "recomputes", "Use gradient_checkpointing: false"),
+        ({"gradient_checkpointing": True}, "recomputes", "Use gradient_checkpointing: auto"),
     ],
 )
 def test_a_launch_that_cannot_work_is_refused(changes, launch, message):

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from refinery.llms.weights.shapes import config_of
 from refinery.tasks.base import PairTask
-from train.launch.launch import Launch
 from train.planning.meta_model import BYTES, meta_model
 from train.recipe import TrainRecipe
 
@@ -16,19 +16,33 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-def activation_bytes(recipe: TrainRecipe, launch: Launch, *, length: int, target_length: int = 0, on_gpu: bool = True) -> float:
-    """What autograd keeps of one batch's forward pass; where activations are recomputed, each layer's input and all of one layer."""
+@dataclass(frozen=True, slots=True)
+class Activations:
+    """Bytes that autograd keeps of one batch's forward pass: of each of `depth` layers, of a layer's input alone, and of the rest."""
+
+    depth: int
+    layer: float
+    layer_input: float
+    rest: float
+
+    def kept(self, recomputed: int) -> float:
+        """Bytes at their peak if the first `recomputed` layers keep their input alone: those are computed again one by one, when the
+        backward pass has released the layers after them.
+        """
+        inputs = recomputed * self.layer_input
+        return self.rest + inputs + max((self.depth - recomputed) * self.layer, self.layer if recomputed else 0)
+
+
+def count_activations(recipe: TrainRecipe, *, length: int, target_length: int = 0, on_gpu: bool = True) -> Activations:
+    """The parts of what autograd keeps of one batch's forward pass."""
     config = config_of(recipe.base)
     depth = getattr(config, "num_hidden_layers", None) or config.num_layers
     one, two = (
         saved_bytes(meta_model(recipe, layers=layers), recipe, length=length, target_length=target_length, on_gpu=on_gpu)
         for layers in (1, 2)
     )
-    layer, rest = two - one, 2 * one - two
-    if not (recipe.gradient_checkpointing or "recomputes" in launch.traits):
-        return rest + depth * layer
-    inputs = _sequences(recipe) * (length + target_length) * config.hidden_size * BYTES[recipe.dtype]
-    return rest + depth * inputs + layer
+    layer_input = _sequences(recipe) * (length + target_length) * config.hidden_size * BYTES[recipe.dtype]
+    return Activations(depth, layer=two - one, layer_input=layer_input, rest=2 * one - two)
 
 
 def _sequences(recipe: TrainRecipe) -> int:

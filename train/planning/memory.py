@@ -6,6 +6,7 @@ activations in `activations.py`. Not counted: what the allocator loses to fragme
 Host memory is what loading takes and, without a GPU, all of this with what was measured beside it.
 """
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from refinery.tasks.base import PairTask
 from train.families.broadcast_weights import sends_weights
 from train.families.vocabulary import control_tokens_of
 from train.launch.launch import Launch
-from train.planning.activations import activation_bytes
+from train.planning.activations import Activations, count_activations
 from train.planning.meta_model import BYTES, meta_model
 from train.recipe import TrainRecipe
 from train.rows.data import labels_of
@@ -29,8 +30,8 @@ _REDUCE_BUCKET, _MAX_LIVE = 500_000_000, 1_000_000_000
 # Bytes of optimizer state for each trained parameter; Adafactor keeps a row and a column of each matrix, and SGD nothing.
 _STATE_BYTES = {"adamw_torch": 8, "adamw_torch_fused": 8, "adamw_8bit": 2, "paged_adamw_8bit": 2, "adafactor": 0, "sgd": 0}
 # What has no part in an estimate: a plan of many trainings makes each estimate once.
-_NO_PART = {"task", "data", "data_weights", "validation", "output_dir", "label_balance"}
-_known: "dict[tuple[Any, ...], tuple[Parameters, MemoryEstimate]]" = {}
+_NO_PART = {"task", "data", "data_weights", "validation", "output_dir", "label_balance", "gradient_checkpointing"}
+_known: "dict[tuple[Any, ...], _Parts]" = {}
 
 
 # Without a GPU: the libraries, and what a process holds for each byte that autograd keeps. Measured on LoRA runs of SmolLM2 in float32 and
@@ -109,18 +110,30 @@ def estimate(recipe: TrainRecipe, launch: Launch, *, length: int, target_length:
     tokens, pairs = control_tokens_of(recipe), isinstance(recipe.learned, PairTask)
     key = recipe.model_dump_json(exclude=_NO_PART), tokens, labels_of(recipe), pairs, launch, length, target_length
     if key not in _known:
-        _known[key] = _estimate(recipe, launch, length, target_length)
-    return _known[key]
+        _known[key] = _parts(recipe, launch, length, target_length)
+    parts = _known[key]
+    share = 1.0 if "recomputes" in launch.traits else recipe.recomputed_share
+    activations, elsewhere = (kind.kept(math.ceil(share * kind.depth)) for kind in (parts.activations, parts.activations_without_gpu))
+    weights, gradients, optimizer, buffers = parts.states
+    return parts.parameters, MemoryEstimate(weights, gradients, optimizer, activations, buffers, elsewhere)
 
 
-def _estimate(recipe: TrainRecipe, launch: Launch, length: int, target_length: int) -> tuple[Parameters, MemoryEstimate]:
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What an estimate is made of, whichever layers are computed again."""
+
+    parameters: Parameters
+    states: tuple[float, float, float, float]
+    activations: Activations
+    activations_without_gpu: Activations
+
+
+def _parts(recipe: TrainRecipe, launch: Launch, length: int, target_length: int) -> _Parts:
     model = meta_model(recipe)
     parameters = count_parameters(model, recipe)
-    weights, gradients, optimizer, buffers = _states(model, parameters, recipe, launch)
-    activations, elsewhere = (
-        activation_bytes(recipe, launch, length=length, target_length=target_length, on_gpu=on_gpu) for on_gpu in (True, False)
-    )
-    return parameters, MemoryEstimate(weights, gradients, optimizer, activations, buffers, elsewhere)
+    states = _states(model, parameters, recipe, launch)
+    kept = (count_activations(recipe, length=length, target_length=target_length, on_gpu=on_gpu) for on_gpu in (True, False))
+    return _Parts(parameters, states, *kept)
 
 
 def _states(

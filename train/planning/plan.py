@@ -14,12 +14,11 @@ from refinery.llms.weights.checkpoint import load_tokenizer
 from refinery.runtime.forecast import Expected, Forecast
 from train.families.vocabulary import control_tokens_of, extend_tokenizer
 from train.launch.launch import Launch, launch_from_env
-from train.method import method_of
+from train.method import load_family, method_of
 from train.planning.memory import HostMemory, MemoryEstimate, Parameters, estimate, host_memory
 from train.recipe import TrainRecipe
 from train.rows.data import check_labels, training_records
 from train.rows.length_filter import num_tokens
-from train.run import load_family
 from train.support import check_support
 
 
@@ -50,9 +49,20 @@ def plan_lines(recipe: TrainRecipe, launch: Launch) -> list[str]:
     work = plan_work(recipe, launch)
     length = recipe.max_length if recipe.packing or not work.counted else work.longest
     target_length = 0 if recipe.family != "seq2seq" else work.longest_target if work.counted else length
-    parameters, memory = estimate(recipe, launch, length=length, target_length=target_length)
-    host = host_line(host_memory(recipe, launch, parameters, memory), launch)
-    return [*_work_lines(work, recipe, launch), parameters_line(parameters), *memory_lines(memory, recipe, launch, length), host]
+    shown, why = _decided(recipe, launch, length, target_length)
+    parameters, memory = estimate(shown, launch, length=length, target_length=target_length)
+    host = host_line(host_memory(shown, launch, parameters, memory), launch)
+    return [*_work_lines(work, recipe, launch), parameters_line(parameters), *memory_lines(memory, shown, launch, length), *why, host]
+
+
+def _decided(recipe: TrainRecipe, launch: Launch, length: int, target_length: int) -> tuple[TrainRecipe, list[str]]:
+    """The recipe with `gradient_checkpointing: auto` as it would be decided where no layer has to be recomputed, and what more it says."""
+    if recipe.gradient_checkpointing != "auto":
+        return recipe, []
+    none, every = (recipe.model_copy(update={"gradient_checkpointing": share}) for share in (False, True))
+    least = estimate(every, launch, length=length, target_length=target_length)[1].total
+    line = f"  with all layers recomputed {least / 2**30:.2f} GiB: auto recomputes as few as the memory that is free then asks for"
+    return none, [line]
 
 
 def forecast(recipe: TrainRecipe, expected: Expected) -> Forecast:
@@ -144,7 +154,8 @@ def memory_lines(
     """Bytes on each GPU by what they are for. `beside` names what else is held while a batch of rows of `length` tokens trains."""
     total = memory.total + sum(size for _, size in beside)
     unit, size_of_unit = ("GiB", 2**30) if total > 2**30 else ("MiB", 2**20)
-    recomputed = ", recomputed" if recipe.gradient_checkpointing or "recomputes" in launch.traits else ""
+    share = 1.0 if "recomputes" in launch.traits else recipe.recomputed_share
+    recomputed = f", {share:.0%} of layers recomputed" if share else ""
     return [
         f"memory       {unit} on each GPU, {recipe.dtype}, batches of {recipe.per_device_train_batch_size} x {length:,} tokens"
         f"{recomputed}; add about 1 GiB for CUDA and fragments",

@@ -11,10 +11,10 @@ from refinery.contract.tokenizer import Tokenizer
 from refinery.llms.weights.checkpoint import load_tokenizer
 from refinery.text import printable
 from train.families.vocabulary import control_tokens_of, extend_tokenizer
+from train.method import load_family
 from train.recipe import TrainRecipe
 from train.rows.data import training_records
 from train.rows.readable_rows import Token, row_tokens, token_parts, trained_label
-from train.run import load_family
 
 _STYLES = {"masked": "dim", "trained": "green", "weighted": "bold magenta"}
 _OPEN, _CLOSE = "⟦", "⟧"

@@ -16,6 +16,7 @@ from refinery.llms.weights.shapes import config_of
 from refinery.passages.sources import iter_passages
 from train.families.vocabulary import control_tokens_of, extend_tokenizer
 from train.launch.launch import Launch
+from train.method import load_family
 from train.planning.memory import estimate, host_memory
 from train.planning.meta_model import BYTES
 from train.planning.plan import host_line, launch_line, memory_lines, parameters_line
@@ -23,7 +24,6 @@ from train.recipe import TrainRecipe
 from train.rollouts.questions import check_questions
 from train.rollouts.roles import Sizes, role_of, rollouts_of
 from train.rows.data import training_records
-from train.run import load_family
 
 _COUNTED_PASSAGES = 200
 

@@ -28,7 +28,7 @@ def trainer_arguments(recipe: TrainRecipe) -> dict[str, Any]:
         "train_sampling_strategy": recipe.train_sampling_strategy,
         "bf16": recipe.dtype == "bfloat16",
         "fp16": recipe.dtype == "float16",  # of a frozen base, whose adapter is in float32
-        "gradient_checkpointing": recipe.gradient_checkpointing,
+        "gradient_checkpointing": recipe.recomputed_share > 0,  # of which layers: train/planning/recomputation.py
         # All that an adapter trains takes part in every step; transformers would look for unused weights after each one.
         "ddp_find_unused_parameters": None if recipe.strategy == "full" else False,
         "use_cpu": not on_gpu,

@@ -11,9 +11,10 @@ from refinery.contract.records import Step, write_records
 from refinery.llms.fake import FakeLLM, FakeTokenizer
 from refinery.tasks.base import load_task
 from refinery.tasks.self_knowledge import KNOW, UNKNOW
+from train.method import load_family
 from train.recipe import TrainRecipe
 from train.rows.data import training_records
-from train.run import load_family, run
+from train.run import run
 from train.trainers.evaluate import evaluate_model, score
 
 
