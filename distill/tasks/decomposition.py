@@ -113,7 +113,7 @@ def _annotated(question: Question, options: Options) -> list[str]:
 def _one_line(text: str, number: int) -> str:
     """A sub-question without line breaks, which would look like another sub-question, and without the number that some teachers add."""
     line = " ".join(text.split())
-    return line[len(str(number)) + 2 :] if line.startswith((f"{number}. ", f"{number}) ")) else line
+    return line[len(str(number)) + 2 :] if line[:1].isdigit() and line.startswith((f"{number}. ", f"{number}) ")) else line
 
 
 def _check(sub_questions: Sequence[str], question: Question, options: Options) -> None:

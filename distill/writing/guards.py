@@ -67,11 +67,13 @@ class Guards:
                 overlap.add(asked)
         for record in records:
             self._rows += 1
-            for label in _labels(record):
-                self._labels[label] += 1
             self._notation.add(question, record)
+            # What a model would learn to choose: the actions of a trajectory, or the label of a row.
             if isinstance(record, Trajectory):
+                self._labels.update(step.action for step in record.steps)
                 self._leaks.add(question, record)
+            elif isinstance(record, JudgeLabel):
+                self._labels[record.label] += 1
             if self._lengths is not None:
                 self._lengths.add(record)
 
@@ -95,13 +97,6 @@ class Guards:
                 f"{self._notation.rows} rows contain MuSiQue's notation, such as '{self._notation.first}'. They are trained as they are. "
                 "Set options.relations to questions or rejected."
             )
-
-
-def _labels(record: Record) -> list[str]:
-    """What a model would learn to choose: the label of a row, or the actions of a trajectory."""
-    if isinstance(record, Trajectory):
-        return [step.action for step in record.steps]
-    return [record.label] if isinstance(record, JudgeLabel) else []
 
 
 @dataclass

@@ -38,7 +38,7 @@ class _Part:
     """The rows of a part by split, as JSON lines, and how far the run was when it was handed over."""
 
     number: int
-    lines: Mapping[str, list[str]]
+    lines: Mapping[str, list[bytes]]
     done: int
     rows_by_split: Mapping[str, int]
 
@@ -52,7 +52,7 @@ class HubStream:
     def __init__(self, config: LabelHubConfig, output: RunDir, *, total: int, key: str) -> None:
         self._config, self._output, self._total, self._folder = config, output, total, f"labels/{key}"
         self._number = self._done = 0
-        self._lines: dict[str, list[str]] = {}
+        self._lines: dict[str, list[bytes]] = {}
         self._rows_by_split: Counter[str] = Counter()
         self._record_types: dict[str, type[Record]] = {}
         self._handed_over = time.monotonic()
@@ -68,7 +68,7 @@ class HubStream:
         self._thread = threading.Thread(target=self._work, name="hub", daemon=True)
         self._thread.start()
 
-    def add_row(self, split: str, line: str, record: type[Record]) -> None:
+    def add_row(self, split: str, line: bytes, record: type[Record]) -> None:
         """One row of the question in progress."""
         self._lines.setdefault(split, []).append(line)
         self._rows_by_split[split] += 1

@@ -8,7 +8,7 @@ import json
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, get_args
+from typing import TYPE_CHECKING, Any, BinaryIO, get_args
 
 from distill.teacher.partial_labels import unlabeled_of
 from distill.teacher.teacher import RejectedRow
@@ -101,7 +101,7 @@ class LabelWriter:
         self._labels_of_file: dict[str, Counter[str]] = {}
         self.rows_of_split: Counter[str] = Counter()
         self.agreement = RankAgreement()
-        self._files: dict[str, TextIO] = {}
+        self._files: dict[str, BinaryIO] = {}
         self._record_types: dict[str, type[Record]] = {}
         self.latest: deque[tuple[Any, Outcome]] = deque(maxlen=_LATEST)
 
@@ -133,25 +133,24 @@ class LabelWriter:
             self.rejected[outcome.reason] += 1
             if len(self.first_rejected) < _FIRST_REJECTED:
                 self.first_rejected.append(_one_line(f"{question.id}: {outcome}"))
-            self._file(_FAILURES).write(failure_line(question.id, outcome))
+            self._file(_FAILURES).write(failure_line(question.id, outcome).encode())
             self.guards.add(question, [])
             return
         self.labeled += bool(outcome)
         for part, rejected in unlabeled_of(outcome).items():
             self.unlabeled[rejected.reason] += 1
-            self._file(_FAILURES).write(failure_line(question.id, rejected, part=part))
+            self._file(_FAILURES).write(failure_line(question.id, rejected, part=part).encode())
         self.guards.add(question, outcome)
         if relevance := [row for row in outcome if isinstance(row, RelevanceLabel)]:
             self.agreement.add(question.dataset, relevance)
         for row in outcome:
-            self._write_row(question, row)
+            self._write_row(question, split, row)
 
     def _keep_input(self, question: Any) -> None:
         if isinstance(question, Record):
-            self._file(INPUTS_FILE).write(question.model_dump_json(exclude_none=True) + "\n")
+            self._file(INPUTS_FILE).write(_line(question))
 
-    def _write_row(self, question: Any, row: Record) -> None:
-        split = question.split or "train"
+    def _write_row(self, question: Any, split: str, row: Record) -> None:
         self.rows += 1
         if self._take:
             self._take(row)
@@ -165,17 +164,17 @@ class LabelWriter:
             self._record_types[name] = type(row)
         if self._record_types[name] is not type(row):
             raise TypeError(f"{name} contains {self._record_types[name].__name__} rows, but the task also returned a {type(row).__name__}")
-        line = row.model_dump_json(exclude_none=True) + "\n"
+        line = _line(row)
         self._file(name).write(line)
         if self.stream:
             self.stream.add_row(split, line, type(row))
         if isinstance(row, Trajectory):  # also in the layout of RQ-RAG's released data
             released = json.dumps(release_row(row, question.dataset), ensure_ascii=False)
-            self._file(f"{split}.messages.jsonl").write(released + "\n")
+            self._file(f"{split}.messages.jsonl").write(f"{released}\n".encode())
 
-    def _file(self, name: str) -> TextIO:
+    def _file(self, name: str) -> BinaryIO:
         if name not in self._files:
-            self._files[name] = (self.output / f"{name}.partial").open("w", _WRITTEN_AT_ONCE, encoding="utf-8")
+            self._files[name] = (self.output / f"{name}.partial").open("wb", _WRITTEN_AT_ONCE)
         return self._files[name]
 
     def finish(self, *, whole: bool) -> None:
@@ -231,6 +230,11 @@ class LabelWriter:
             "prompts": rendered_prompts(),
             **({"relevance_by_rank": by_rank} if (by_rank := self.agreement.report()) else {}),
         }
+
+
+def _line(record: Record) -> bytes:
+    """The record as a line of JSON Lines: the bytes of `model_dump_json`, which would decode them first."""
+    return record.__pydantic_serializer__.to_json(record, exclude_none=True) + b"\n"
 
 
 def _one_line(text: str) -> str:

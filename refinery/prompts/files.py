@@ -35,13 +35,13 @@ class PromptFiles:
     def render(self, name: str, values: dict[str, Any]) -> str:
         """The text of a prompt with `values` filled in; a missing value raises jinja2.UndefinedError."""
         template = self.template(name)
-        return "".join(template.root_render_func(template.new_context(values, shared=True)))  # `render`, without a copy of the values
+        context = _Context(self.environment, values, template.name, template.blocks)  # as jinja does, without a copy of the values
+        return "".join(template.root_render_func(context))
 
     def template(self, name: str) -> Template:
         """The compiled prompt."""
         if name not in self._templates:
-            self._templates[name] = template = self._compiled(name)
-            template.globals = {}  # instead of a chain of empty ones, which jinja would walk for every rendering
+            self._templates[name] = self._compiled(name)
         return self._templates[name]
 
     def _compiled(self, name: str) -> Template:

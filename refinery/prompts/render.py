@@ -65,8 +65,9 @@ def render_prompt(name: str, **values: Any) -> Prompt:
 
 def turns_of(prompt: str) -> tuple[tuple[str, str], ...]:
     """A prompt as (role, text) turns: its examples, then the prompt itself."""
-    examples = prompt.examples if isinstance(prompt, Prompt) else ()
-    return (*(turn for asked, reply in examples for turn in (("user", asked), ("assistant", reply))), ("user", prompt))
+    if not (isinstance(prompt, Prompt) and prompt.examples):
+        return (("user", prompt),)
+    return (*(turn for asked, reply in prompt.examples for turn in (("user", asked), ("assistant", reply))), ("user", prompt))
 
 
 @contextmanager

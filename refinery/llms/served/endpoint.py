@@ -172,7 +172,7 @@ class EndpointRequest(Protocol[R]):
 WITHHELD = ("content_filter", "refusal")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # never changed; but a frozen one takes over twice as long to make, and a replay makes one for each row
 class Reply:
     """One chat reply: its text, why it ended, which model wrote it, and its tokens.
 

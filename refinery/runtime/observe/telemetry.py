@@ -27,6 +27,7 @@ _NAME = "refinery"
 IN_PROCESS = "refinery"  # the provider of models on this machine
 _GROWING = ("done", "failed", "cost_usd")  # values of a run that are counters
 _runs: dict[str, Values] = {}
+_NO_SPAN = nullcontext()
 
 
 def configure() -> None:
@@ -85,7 +86,7 @@ def _set_up(exporters: Mapping[str, list[Any]]) -> None:
 def workflow(name: str, **ids: str) -> AbstractContextManager[object]:
     """A span of one question or row, around all of its calls and searches; `ids` tell which one it is."""
     if not _is_used():
-        return nullcontext()
+        return _NO_SPAN
     labels = {"gen_ai.operation.name": "invoke_workflow", "gen_ai.agent.name": name}
     return _span(name, labels, {f"refinery.{key}": value for key, value in ids.items()})
 
@@ -117,7 +118,7 @@ async def search(retriever: str, k: int, work: Awaitable[T]) -> T:
 
 def continuing(headers: Mapping[str, str]) -> AbstractContextManager[None]:
     """A block whose spans belong to the trace of the request with these headers (`traceparent`), if it is part of one."""
-    return _attached(headers) if _is_used() else nullcontext()
+    return _attached(headers) if _is_used() else _NO_SPAN
 
 
 @contextmanager

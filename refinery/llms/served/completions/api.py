@@ -60,7 +60,7 @@ class _Completion(BaseModel):
     usage: Annotated[dict[str, Any] | None, BeforeValidator(_object)] = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CompletionReply(Reply):
     """A completion. Fields that a server does not give are None. `logprobs` are those of the written tokens."""
 

@@ -15,7 +15,7 @@ LABEL_TOKENS = 16  # most tokens of a reply: a short sentence that names the lab
 _LEAST_MASS = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LabelReply(Reply):
     """A reply with the log-probabilities of its first token's alternatives, or None if the endpoint gave none."""
 
