@@ -24,7 +24,7 @@ PROMPTED = {"direct_teacher": "direct", "rag_teacher": "rag"} | {
 
 
 def core_steps(seed: int, output: Path, port: int) -> Steps:
-    """The three stages for RA-ISF and RQ-RAG, and plain retrieval for comparison. Steps that most others wait for come first."""
+    """The three stages for RA-ISF and RQ-RAG, and plain retrieval for comparison."""
     data, base = output / "data", f"base={BASE}"
     questions = f"questions=[{data}/train.jsonl, {data}/validation.jsonl]"
     passages, teacher = _passages(output), f"teacher.base_url={_url(port)}"
