@@ -79,7 +79,7 @@ class PrefixNode:
     def computed(self) -> Iterator["PrefixNode"]:
         """Every live node below this one that has states. A node is computed after the one before it and evicted before it, so nodes below
         one without states have none either."""
-        waiting = [self]
+        waiting: list[PrefixNode] = [self]
         while waiting:
             for reference in waiting.pop()._children.valuerefs():
                 if (node := reference()) is not None and node.states:
