@@ -22,7 +22,9 @@ from refinery.project.project import Project
 from refinery.project.run import arun_jobs
 from refinery.runtime.run.run_dir import environment, read_metrics, write_json
 
+# Each of the two cores gets a step: a second thread makes a model this small slower, a second step does not.
 _STEPS_AT_ONCE = 2
+_ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 Methods = Literal["core", "all"]
 
 
@@ -41,7 +43,7 @@ def run_demo(seed: int, output: Path, *, methods: Methods, resume: bool, world: 
     write_json(output / "run.json", {"stage": "demo", "recipe": {"seed": seed, "world": world, "teacher_port": port}, **environment()})
     core = hard_steps if world == "hard" else core_steps
     steps = core(seed, output, port) | (method_steps(seed, output, port) if methods == "all" else {})
-    project = Project(steps=steps, at_once=_STEPS_AT_ONCE, environment={"HF_HUB_OFFLINE": "1"})
+    project = Project(steps=steps, at_once=_STEPS_AT_ONCE, environment=_ENVIRONMENT)
     seconds = asyncio.run(_run_all(project, seed, world, port, output))
     questions = read_records(paths["test"], Question)
     metrics = _collect(output, questions)

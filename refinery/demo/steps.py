@@ -9,8 +9,6 @@ Steps = dict[str, Step]
 
 BASE = shipped(DEMO_CHECKPOINT)
 SUB_MODELS = ("self_knowledge", "relevance", "decomposition")
-# Each step is one CPU thread: a second thread makes a model this small slower, a second step does not. The last one has both cores.
-_THREADS = {"rq_rag": 2}
 # Prompt-only methods whose students are trained on their traces.
 DISTILLED = ("re_thinking", "migres")
 # Decoders that prompt the teacher, by their names in the table.
@@ -24,12 +22,13 @@ PROMPTED = {"direct_teacher": "direct", "rag_teacher": "rag"} | {
 
 
 def core_steps(seed: int, output: Path, port: int) -> Steps:
-    """The three stages for RA-ISF and RQ-RAG, and plain retrieval for comparison. Steps that most others wait for come first."""
+    """The three stages for RA-ISF and RQ-RAG, and plain retrieval for comparison."""
     data, base = output / "data", f"base={BASE}"
     questions = f"questions=[{data}/train.jsonl, {data}/validation.jsonl]"
     passages, teacher = _passages(output), f"teacher.base_url={_url(port)}"
     steps = Steps()
-    for task in ("refinement", "relevance", "self_knowledge", "decomposition"):
+    # The longest chain, refinement and its tree, comes first. The longest of the other trainings is last, so that both run beside it.
+    for task in ("refinement", "relevance", "decomposition", "self_knowledge"):
         asks = (f"target.{base}",) if task == "self_knowledge" else (teacher,)
         searches = (passages,) if task in ("refinement", "relevance") else ()
         labels = output / "labels" / task
@@ -128,8 +127,7 @@ def _infer(name: str, output: Path, *overrides: str, recipe: str = "") -> Steps:
 def _step(stage: str, name: str, *overrides: str, recipe: str = "") -> Steps:
     """A step with its name and overrides. The recipe has the same name unless another is given."""
     path = shipped(f"recipes/demo/{stage}/{recipe or name}.yaml")
-    environment = {"OMP_NUM_THREADS": str(_THREADS.get(name, 1))}
-    return {f"{stage}_{name}": Step(command=[stage, str(path), *overrides], environment=environment)}
+    return {f"{stage}_{name}": Step(command=[stage, str(path), *overrides])}
 
 
 def _passages(output: Path) -> str:

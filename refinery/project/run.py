@@ -5,6 +5,7 @@ import shutil
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from heapq import heappop, heappush
 from itertools import count
 from pathlib import Path
 
@@ -47,18 +48,33 @@ async def arun_jobs(jobs: Mapping[str, Job], folder: Path, *, at_once: int, runn
 async def _run_all(jobs: Mapping[str, Job], folder: Path, at_once: int, runner: Runner) -> dict[str, float]:
     done = {name: asyncio.Event() for name in jobs}
     gate = asyncio.Semaphore(at_once)
+    places = {name: place for place, name in enumerate(_longest_first(jobs))}
+    ready: list[tuple[int, str]] = []
     seconds: dict[str, float] = {}
 
     async def run(job: Job) -> None:
+        """Wait until the job is ready. Then run one of the ready jobs, the first by its place: this one's turn may be another's."""
         for need in job.needs:
             await done[need].wait()
+        heappush(ready, (places[job.name], job.name))
+        await asyncio.sleep(0)  # until all that are ready now are among the ready ones
         async with gate:
-            if (taken := await _bring_up_to_date(job, jobs, folder, runner)) is not None:
-                seconds[job.name] = taken
-        done[job.name].set()
+            first = jobs[heappop(ready)[1]]
+            if (taken := await _bring_up_to_date(first, jobs, folder, runner)) is not None:
+                seconds[first.name] = taken
+            done[first.name].set()  # before the gate opens, so that jobs that needed this one are ready
 
     await together(run(job) for job in jobs.values())
     return seconds
+
+
+def _longest_first(jobs: Mapping[str, Job]) -> list[str]:
+    """The names by the length of the longest chain of jobs that wait for each: what ends last should begin first."""
+    waiting = dict.fromkeys(jobs, 0)
+    for job in reversed([*jobs.values()]):
+        for need in job.needs:
+            waiting[need] = max(waiting[need], waiting[job.name] + 1)
+    return sorted(jobs, key=lambda name: -waiting[name])
 
 
 async def _bring_up_to_date(job: Job, jobs: Mapping[str, Job], folder: Path, runner: Runner) -> float | None:

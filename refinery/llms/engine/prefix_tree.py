@@ -76,13 +76,15 @@ class PrefixNode:
             head.states[adapter], self.states[adapter] = state.split(length)
         return head
 
-    def descendants(self) -> Iterator["PrefixNode"]:
-        """Every live node below this one."""
-        waiting = list(self._children.values())
+    def computed(self) -> Iterator["PrefixNode"]:
+        """Every live node below this one that has states. A node is computed after the one before it and evicted before it, so nodes below
+        one without states have none either."""
+        waiting: list[PrefixNode] = [self]
         while waiting:
-            node = waiting.pop()
-            yield node
-            waiting += list(node._children.values())
+            for reference in waiting.pop()._children.valuerefs():
+                if (node := reference()) is not None and node.states:
+                    yield node
+                    waiting.append(node)
 
 
 class PrefixTree:
@@ -106,7 +108,7 @@ class PrefixTree:
 
     def clear(self) -> None:
         """Discard all computed states and free their memory. Call it only between batches; states are computed again when needed."""
-        for node in self.root.descendants():
+        for node in self.root.computed():
             node.states.clear()
         self.arena.release()
 
@@ -114,7 +116,7 @@ class PrefixTree:
         """Make space for `tokens` more tokens that a batch of `batch` tokens computes, by evicting the least recently used states, the
         ends of prefixes first."""
         if tokens > self.arena.room:
-            idle = [node for node in self.root.descendants() if node.states and node.last_use < self._now]
+            idle = [node for node in self.root.computed() if node.last_use < self._now]
             # Using a node also uses the prefix before it, so this order never evicts a node before its continuations.
             for node in sorted(idle, key=lambda node: (node.last_use, -node.end)):
                 node.states.clear()

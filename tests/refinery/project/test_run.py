@@ -49,6 +49,12 @@ def test_steps_run_after_those_they_need_and_only_once(run: Callable[[Mapping[st
     assert (run(_chain()), run(_chain()), Path("b/made.txt").read_text()) == (["a", "b"], [], "one")
 
 
+def test_steps_of_the_longest_chain_run_first(run: Callable[[Mapping[str, Job]], list[str]]) -> None:
+    jobs = {"alone": _copying("alone", "source.txt"), **_chain(), "c": _copying("c", "b/made.txt", needs=("b",))}
+
+    assert list(run_jobs(jobs, Path(), at_once=1)) == ["a", "b", "alone", "c"]
+
+
 def test_a_changed_source_is_followed_through_every_step(run: Callable[[Mapping[str, Job]], list[str]]) -> None:
     run(_chain())
     Path("source.txt").write_text("two")
