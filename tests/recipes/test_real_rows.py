@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from recipes.real import rows as study_rows
+from recipes.real.mixture import mixture
 from recipes.real.rows import SPLIT_FILE, Listed, in_folds, make_rows, read_split
 from recipes.real.split import choose, groups_of, shared_with
+from refinery.contract.records import Step, Trajectory, write_records
 from refinery.errors import RecordError
 from refinery.questions.base import read_questions
 from refinery.retrievers.base import read_passages
@@ -111,3 +113,13 @@ def test_the_list_is_chosen_again_from_the_sources(tmp_path):
     report = choose(SOURCE, tmp_path / "split.tsv")
     assert (tmp_path / "split.tsv").read_bytes() == SPLIT_FILE.read_bytes()
     assert report.count(", same supporting paragraph: 0") == 2
+
+
+def test_trajectories_are_counted_by_dataset_and_kind(tmp_path):
+    write_source(tmp_path, train=[hotpot("a", "Sun", "Moon"), hotpot("b", "Earth", "Pluto")])
+    search, answer = Step(action="rewrite", text="Who?"), Step(action="answer", text="A")
+    (tmp_path / "labels").mkdir()
+    write_records(tmp_path / "labels/train.jsonl", [Trajectory(question_id="a", question="Who?", steps=[search, answer])])
+    (tmp_path / "labels/failures.jsonl").write_text('{"question_id": "b", "reason": "missed_support"}\n')
+    counted = mixture(tmp_path / "labels", [tmp_path / "hotpotqa/train.json"]).splitlines()
+    assert counted[-1] == "| hotpotqa | bridge | 2 | 1 | 1 | 0 | 0 | 0 | 0 | missed_support 1 |"
