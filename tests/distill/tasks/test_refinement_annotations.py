@@ -61,7 +61,7 @@ def test_a_comparison_is_two_searches_even_if_one_finds_both(label):
 
 @pytest.fixture
 def second_query(label):
-    """The query after the first search, which finds the film's passage and Oslo's, if the film's says `film` and the missed one is `hidden`."""
+    """The query after the first search, which finds the film's passage (its text is `film`) and Oslo's, and misses the one of `hidden`."""
 
     def query(film, **hidden):
         passages = [film_of(OSLO, text="Oslo is a city where a director was born."), film_of(text=film), film_of(TORVEL, **hidden)]
