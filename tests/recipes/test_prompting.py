@@ -17,7 +17,7 @@ PATHS = sorted(path for system in SYSTEMS for path in (ROOT / "recipes" / system
 def test_a_recipe_gives_its_command_and_its_options_fit_its_decoder(path):
     recipe = load_recipe(path, InferRecipe)
     assert path.parent.name in (recipe.decoder, "baselines")
-    assert (recipe.endpoint is None) == (recipe.decoder == "self_rag")
+    assert (recipe.endpoint is None) == (recipe.decoder in ("self_rag", "self_consistency"))
     assert recipe.decoder_options(str(path))
     assert f"\n#   refinery infer recipes/{path.parent.name}/{path.name}" in path.read_text(encoding="utf-8")
 

