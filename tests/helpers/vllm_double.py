@@ -38,6 +38,9 @@ class EngineArguments:
     enable_lora: bool = False
     max_loras: int = 1
     max_lora_rank: int = 16
+    max_num_seqs: int = 256
+    quantization: str | None = None
+    speculative_config: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,14 @@ def test_the_recipe_says_how_the_model_is_loaded(answer, checkpoint, engines):
     assert (arguments.dtype, arguments.seed, arguments.model) == ("bfloat16", 7, str(checkpoint))
 
 
+def test_the_recipe_passes_what_vllm_has_for_speed_and_memory(answer, checkpoint, engines):
+    given = {"max_num_seqs": 64, "quantization": "fp8", "speculative_config": {"method": "ngram", "num_speculative_tokens": 4}}
+    answer("vllm", decoder="direct", llm={"engine": "vllm", "base": str(checkpoint), "engine_args": given | {"enforce_eager": False}})
+    arguments = engines[0].arguments
+    assert {name: getattr(arguments, name) for name in given} == given
+    assert arguments.enforce_eager is False
+
+
 def test_weights_stored_as_float32_are_not_rounded(answer, checkpoint, engines):
     answer("vllm", decoder="direct", llm={"engine": "vllm", "base": str(checkpoint)})
     assert engines[0].arguments.dtype == "float32"
@@ -126,6 +134,12 @@ def test_weights_stored_as_float32_are_not_rounded(answer, checkpoint, engines):
             {"engine": "vllm", "gpu_memory_utilization": 0.01},
             "vLLM cannot start (Value error, too little memory). Its own messages are above.",
         ),
+        (
+            {"engine": "vllm", "engine_args": {"worker_cls": "mine.Worker"}},
+            "llm.engine_args: 'worker_cls' cannot be given here. Available:",
+        ),
+        ({"engine": "vllm", "engine_args": {"block_size": 32}}, "engine_args: the installed vLLM has no 'block_size'."),
+        ({"engine_args": {"max_num_seqs": 8}}, "llm.engine: `engine_args` is a key of the other engine"),
     ],
 )
 def test_a_wrong_key_is_refused_in_one_line(answer, checkpoint, engines, capsys, llm, said):

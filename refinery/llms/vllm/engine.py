@@ -4,6 +4,7 @@ Loading takes minutes, so it is first checked that vLLM is installed, and that i
 """
 
 import atexit
+import dataclasses
 import os
 import signal
 import sys
@@ -137,9 +138,7 @@ def adapters_tokenizer(base: str, adapters: Mapping[str, str], chat_template: st
     return tokenizer
 
 
-def start_engine(
-    model: str, keys: VllmKeys, *, dtype: str = "auto", adapters: Sequence[str] = (), settings: Mapping[str, Any]
-) -> VllmEngine:
+def start_engine(model: str, keys: VllmKeys, *, dtype: str = "auto", adapters: Sequence[str] = (), settings: dict[str, Any]) -> VllmEngine:
     """Load a model with adapters. `settings` are `vllm.AsyncEngineArgs`'s. Raises LLMError when vLLM cannot start."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -148,13 +147,21 @@ def start_engine(
     loras = {path: lora_request(path, number, os.path.abspath(small_files(path))) for number, path in enumerate(adapters, 1)}
     dtype = _stored_dtype(model) if dtype == "auto" else dtype
     try:
-        arguments = vllm.AsyncEngineArgs(**_arguments(model, keys), **_lora_arguments(adapters), dtype=dtype, **settings)
+        arguments = _engine_arguments(vllm, model, _arguments(model, keys) | _lora_arguments(adapters) | {"dtype": dtype} | settings, keys)
         with ThreadPoolExecutor(1) as thread:  # where no event loop runs, which the engine would take for its own
             engine = thread.submit(async_llm.from_engine_args, arguments).result()
     except (OSError, RuntimeError, ValueError, any_error) as error:
         raise LLMError(f"{model}: vLLM cannot start ({_reason(error)}). Its own messages are above.") from error
     shut_down_on_sigterm()
     return VllmEngine(engine, model, loras)
+
+
+def _engine_arguments(vllm: Any, model: str, ours: dict[str, Any], keys: VllmKeys) -> Any:
+    """vLLM's arguments, with the recipe's own last. Raises LLMError for one that this vLLM does not have."""
+    known = {field.name for field in dataclasses.fields(vllm.AsyncEngineArgs)}
+    if unknown := sorted(keys.engine_args.keys() - known):
+        raise LLMError(f"{model}: engine_args: the installed vLLM has no '{unknown[0]}'. Leave it out, or install another version.")
+    return vllm.AsyncEngineArgs(**ours | keys.engine_args)
 
 
 def shut_down_on_sigterm() -> None:
