@@ -14,6 +14,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--baseline", metavar="NAME", help="the system that the others are compared with")
     parser.add_argument("--metric", action="append", default=[], metavar="NAME", help="show this metric (may be repeated)")
     parser.add_argument("--breakdown", action="store_true", help="also a table for each group of questions")
+    parser.add_argument(
+        "--over-seeds", action="store_true", help="NAME_s1, NAME_s2 ... as one system, with intervals over seeds and questions together"
+    )
     parser.add_argument("--force", action="store_true", help="compare runs even if their questions or corpora differ")
     parser.add_argument("--format", default="terminal", choices=["terminal", "markdown", "csv", "latex"])
 
@@ -21,7 +24,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Print the table."""
     from infer.evaluation.compare import print_comparison
+    from infer.evaluation.over_seeds import print_over_seeds
 
+    if arguments.over_seeds:
+        print_over_seeds(
+            arguments.runs,
+            baseline=arguments.baseline,
+            metrics=arguments.metric,
+            breakdown=arguments.breakdown,
+            force=arguments.force,
+            table_format=arguments.format,
+        )
+        return
     print_comparison(
         arguments.runs,
         baseline=arguments.baseline,

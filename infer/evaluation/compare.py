@@ -45,27 +45,33 @@ def compare(
     search different corpora, unless `force` is set.
     """
     stored = [run for path in runs for run in stored_runs(path)]
-    systems = _systems(stored)
-    for metric in metrics:
-        find_metric(metric)
+    systems = systems_of(stored)
     if not force:
-        _check_comparable(stored)
+        check_comparable(stored)
     against = _find(systems, baseline) if baseline else None
-    shown = list(metrics) or list(dict.fromkeys(metric for system in systems for metric in system.results["default_metrics"]))
+    shown = shown_metrics(systems, metrics)
     tallies = {run.path: _tallies(run, [system for system in systems if system.run is run], shown, against) for run in stored}
     groups = list(dict.fromkeys(group for of_run in tallies.values() for _, group in of_run)) if breakdown else [ALL]
     found = [(system, group, tallies[system.run.path].get((system.label, group))) for group in groups for system in systems]
     return [tally.line(system, group) for system, group, tally in found if tally]
 
 
-def _systems(stored: Sequence[StoredRun]) -> list[System]:
+def shown_metrics(systems: Sequence[System], asked: Sequence[str]) -> list[str]:
+    """The metrics asked for, or those that papers report on the datasets. Raises PluginError for one that does not exist."""
+    for metric in asked:
+        find_metric(metric)
+    return list(asked) or list(dict.fromkeys(metric for system in systems for metric in system.results["default_metrics"]))
+
+
+def systems_of(stored: Sequence[StoredRun]) -> list[System]:
+    """Every system of the runs; the label of one whose name another run has too names its run."""
     names = [name for run in stored for name in run.metrics["results"]]
     return [
         System(name if names.count(name) == 1 else f"{name} ({run.path})", name, run) for run in stored for name in run.metrics["results"]
     ]
 
 
-def _check_comparable(stored: Sequence[StoredRun]) -> None:
+def check_comparable(stored: Sequence[StoredRun]) -> None:
     """Raise RunDirError, which names the difference, for the first run that cannot be compared with the others."""
     first, corpus_run = stored[0], None
     for run in stored:

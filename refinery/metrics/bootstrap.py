@@ -4,7 +4,8 @@ A resample of `n` scores is a multinomial draw over their distinct values, which
 replacement. Answer scores have few distinct values (exact match has two), so a million questions cost as little as a hundred.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,9 +74,13 @@ def counted_paired(differences: Mapping[float, int], *, resamples: int = 10_000,
 
 def _difference(values: np.ndarray, counts: np.ndarray, resamples: int, seed: int) -> Difference:
     means = _resampled_means(values, counts, resamples, seed)
+    return Difference(float(values @ counts / counts.sum()), *_percentiles(means), _two_sided(means))
+
+
+def _two_sided(means: np.ndarray) -> float:
+    """How often resampled means lie on the other side of zero, doubled; never quite 0."""
     tail = min((means <= 0).sum(), (means >= 0).sum())
-    p = min(1.0, 2 * (1 + int(tail)) / (1 + resamples))
-    return Difference(float(values @ counts / counts.sum()), *_percentiles(means), p)
+    return min(1.0, 2 * (1 + int(tail)) / (1 + len(means)))
 
 
 def _columns(counts: Mapping[float, int], scale: float) -> tuple[np.ndarray, np.ndarray]:
@@ -129,3 +134,38 @@ def _draws(counts: np.ndarray, resamples: int, seed: int) -> Iterator[np.ndarray
     at_once = max(1, _COUNTS_AT_ONCE // len(counts))
     for start in range(0, resamples, at_once):
         yield generator.multinomial(total, counts / total, size=min(at_once, resamples - start))
+
+
+def over_seeds(scores: np.ndarray, baseline: np.ndarray | None = None, *, resamples: int = 10_000, seed: int = 0) -> Difference:
+    """The mean of scores of shape (seeds, questions), or of their differences from a baseline's (its own seeds, the same questions).
+
+    A resample draws seeds of each side, and questions for both sides together (a two-way bootstrap: Owen 2007, "The pigeonhole
+    bootstrap"): what another training would give is uncertain, and what other questions would. `p` is two-sided, for a mean of zero.
+    """
+    generator = np.random.default_rng(seed)
+    number = scores.shape[1]
+    means: list[np.ndarray] = []
+    at_once = max(1, _COUNTS_AT_ONCE // number)
+    for start in range(0, resamples, at_once):
+        count = min(at_once, resamples - start)
+        values = _mean_over_drawn_seeds(scores, count, generator)
+        if baseline is not None:
+            values -= _mean_over_drawn_seeds(baseline, count, generator)
+        drawn = generator.multinomial(number, np.full(number, 1 / number), size=count)
+        means.append((values * drawn).sum(1) / number)
+    mean = float(scores.mean() - (0 if baseline is None else baseline.mean()))
+    return Difference(mean, *_percentiles(found := np.concatenate(means)), _two_sided(found))
+
+
+def _mean_over_drawn_seeds(scores: np.ndarray, resamples: int, generator: np.random.Generator) -> np.ndarray:
+    """(resamples, questions): each question's mean over as many seeds as there are, drawn with replacement."""
+    seeds = len(scores)
+    return generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples) @ scores / seeds
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """P-values of several comparisons, raised so that chance makes any of them small no more often than a single one (Holm 1979)."""
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    raised = itertools.accumulate(((len(order) - rank) * p_values[place] for rank, place in enumerate(order)), max)
+    corrected = dict(zip(order, raised, strict=True))
+    return [min(1.0, corrected[place]) for place in range(len(p_values))]

@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refinery.metrics import bootstrap
-from refinery.metrics.bootstrap import Measure, counted_interval, counted_paired, interval, interval_of, paired, ratio
+from refinery.metrics.bootstrap import (
+    Measure,
+    counted_interval,
+    counted_paired,
+    holm,
+    interval,
+    interval_of,
+    over_seeds,
+    paired,
+    ratio,
+)
 
 scores = st.lists(st.sampled_from([0.0, 0.25, 0.4, 2 / 3, 1.0]), min_size=1, max_size=60).map(np.array)
 
@@ -119,3 +129,38 @@ def test_counted_scores_have_the_interval_of_the_scores(scores):
 def test_counted_differences_are_those_of_paired_scores(scores):
     counted = counted_paired(Counter(mine - theirs for mine, theirs in scores), resamples=50)
     assert counted == paired(*np.array(scores).T, resamples=50)
+
+
+def test_over_one_seed_each_it_is_the_paired_bootstrap():
+    generator = np.random.default_rng(0)
+    scores, baseline = generator.random(200), generator.random(200) - 0.1
+    ours, plain = over_seeds(scores[None], baseline[None]), paired(scores, baseline)
+    assert ours.mean == pytest.approx(plain.mean)
+    assert (ours.low, ours.high) == pytest.approx((plain.low, plain.high), abs=0.01)
+    assert ours.p == pytest.approx(plain.p, abs=0.02)
+
+
+def test_chance_among_seeds_is_not_taken_for_a_difference():
+    """Trainings whose means vary more than questions do: the paired bootstrap of one seed each finds a difference in most draws."""
+    generator = np.random.default_rng(0)
+
+    def trained(seeds: int) -> np.ndarray:
+        return generator.normal(0, 0.1, (seeds, 1)) + generator.normal(0, 0.5, (seeds, 400))
+
+    pairs = [(trained(5), trained(5)) for _ in range(200)]
+    found = [over_seeds(one, other, resamples=500).p < 0.05 for one, other in pairs]
+    alone = [paired(one[0], other[0], resamples=500).p < 0.05 for one, other in pairs]
+    assert np.mean(found) < 0.15 < 0.5 < np.mean(alone)
+
+
+@given(p_values=st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holms_correction_keeps_the_order_and_raises_the_smallest_the_most(p_values):
+    corrected = holm(p_values)
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    assert [corrected[place] for place in order] == sorted(corrected)
+    assert corrected[order[0]] == min(1.0, len(p_values) * p_values[order[0]])
+    assert all(given <= raised <= 1 for given, raised in zip(p_values, corrected, strict=True))
+
+
+def test_holms_correction_of_a_known_example():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])

@@ -1,0 +1,75 @@
+"""Systems of several seeds as one: intervals over seeds and questions, and p-values for all comparisons of a table."""
+
+import csv
+import io
+
+import pytest
+
+from infer.evaluation.over_seeds import compare_over_seeds, print_over_seeds
+from refinery.contract.records import Question
+from refinery.errors import RunDirError
+
+QUESTIONS = [Question(id=f"q{n}", text=f"Who is {n}?", answers=["Torvel"], type="rare" if n < 10 else "common") for n in range(40)]
+
+
+def right(count: int) -> list[str]:
+    return ["Torvel"] * count + ["Oslo"] * (40 - count)
+
+
+@pytest.fixture
+def runs(stored_run):
+    """Two readers of one seed and a searcher of three."""
+    counts = {"rag": 8, "tuned_s1": 20, "tuned_s2": 22, "search_s1": 28, "search_s2": 30, "search_s3": 32}
+    return [stored_run(name, QUESTIONS, right(count)) for name, count in counts.items()]
+
+
+def test_runs_of_one_name_are_one_system(runs):
+    lines = compare_over_seeds(runs, metrics=["em.squad"])
+    assert [(line.system, line.seeds, line.questions) for line in lines] == [("rag", 1, 40), ("tuned", 2, 40), ("search", 3, 40)]
+    assert [line.scores["em.squad"].mean for line in lines] == [20, 52.5, 75]
+
+
+def test_differences_are_over_all_seeds_of_both(runs):
+    rag, tuned, search = compare_over_seeds(runs, baseline="tuned", metrics=["em.squad"])
+    assert tuned.differences == {}
+    assert (rag.differences["em.squad"].mean, search.differences["em.squad"].mean) == (-32.5, 22.5)
+    assert search.differences["em.squad"].low > 5
+    assert search.differences["em.squad"].p < 0.01
+
+
+def test_seeds_that_differ_widen_the_interval(stored_run):
+    equal = [stored_run(f"equal_s{seed}", QUESTIONS, right(20)) for seed in (1, 2)]
+    apart = [stored_run(f"apart_s{seed}", QUESTIONS, right(count)) for seed, count in ((1, 8), (2, 32))]
+    widths = [
+        line.scores["em.squad"].high - line.scores["em.squad"].low for line in compare_over_seeds([*equal, *apart], metrics=["em.squad"])
+    ]
+    assert widths[1] > 1.3 * widths[0]
+
+
+def test_a_breakdown_has_the_groups_questions(runs):
+    lines = compare_over_seeds(runs, breakdown=True, metrics=["em.squad"])
+    assert {line.group: line.questions for line in lines} == {"all": 40, "rare": 10, "common": 30}
+
+
+def test_the_table_shows_seeds_means_and_differences(runs, capsys):
+    print_over_seeds(runs, baseline="tuned", metrics=["em.squad"], table_format="markdown")
+    header, _, rag, tuned, search = capsys.readouterr().out.splitlines()
+    assert header == "| system | seeds | questions | em.squad | em.squad difference |"
+    assert search.startswith("| search | 3 | 40 | 75.0 [")
+    assert tuned.endswith("| - |")
+    assert "| -32.5 [" in rag
+
+
+def test_programs_get_numbers(runs, capsys):
+    print_over_seeds(runs, baseline="tuned", metrics=["em.squad"], breakdown=True, table_format="csv")
+    rag, *_ = rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert len(rows) == 9
+    assert (rag["system"], rag["group"], rag["seeds"], rag["em.squad mean"], rag["em.squad difference mean"]) == (
+        *("rag", "all", "1"),
+        *("20.0000", "-32.5000"),
+    )
+
+
+def test_a_baseline_that_is_no_system_is_named(runs):
+    with pytest.raises(RunDirError, match="baseline 'tuned_s1': no system has this name. Choose one of: rag, tuned, search"):
+        compare_over_seeds(runs, baseline="tuned_s1")
