@@ -10,11 +10,13 @@
 #   SEEDS="42 1 2", MODELS="rag_3 rq_rag ...", MINUTES=13, PYTHON, BASE_NAME (for model.py), BASE (a folder, or a name on the hub), SOURCE (for rows.py)
 #   TRAIN_KEYS="strategy=lora lora_rank=64 learning_rate=2e-4"   more keys of every training run, INFER_KEYS of every run of answers
 set -u
-cd "$(dirname "$0")/../.."
-OUTPUT=$(realpath -m "${1:?folder of the output}")
+ROOT=$(realpath "$(dirname "$0")/../..")
+OUTPUT=$(realpath -m --relative-to="$ROOT" "${1:?folder of the output}") # results name it, so not the machine's folders above
+cd "$ROOT" || exit
 TASK=${2:-run}
 STUDY=recipes/real
 SMALL=${SMALL:-}
+SIDE_BY_SIDE=${SIDE_BY_SIDE-$([ -n "$SMALL" ] || echo yes)} # the settings of a model, as a GPU is mostly idle when one process decodes
 PYTHON=${PYTHON:-.venv/bin/python}
 MINUTES=${MINUTES:-13}
 BASE_NAME=${BASE_NAME:-qwen2.5-coder-0.5b}
@@ -23,11 +25,11 @@ read -ra MODELS <<<"${MODELS:-untrained rag_3 rq_rag rag_6 rag_10}"
 read -ra TRAIN_KEYS <<<"${TRAIN_KEYS:-}"
 read -ra INFER_KEYS <<<"${INFER_KEYS:-}"
 if [ -n "$SMALL" ]; then
-  ROWS=$STUDY/data RESULTS=${RESULTS:-$OUTPUT/results} BASE=${BASE:-refinery/demo/checkpoint} SIDE_BY_SIDE=
-  TRAIN_KEYS+=(max_steps=2 limit=8 dtype=float32) INFER_KEYS+=(limit=4 max_new_tokens=6 llm.dtype=float32)
+  ROWS=$STUDY/data RESULTS=${RESULTS:-$OUTPUT/results} BASE=${BASE:-refinery/demo/checkpoint}
+  TRAIN_KEYS=(max_steps=2 limit=8 dtype=float32 "${TRAIN_KEYS[@]}") INFER_KEYS=(limit=4 max_new_tokens=6 llm.dtype=float32 "${INFER_KEYS[@]}")
 else
-  ROWS=$OUTPUT/rows RESULTS=${RESULTS:-$STUDY/results/$BASE_NAME} BASE=${BASE:-$OUTPUT/base} SIDE_BY_SIDE=yes
-  INFER_KEYS+=(llm.dtype=bfloat16 llm.kv_tokens=400000)
+  ROWS=$OUTPUT/rows RESULTS=${RESULTS:-$STUDY/results/$BASE_NAME} BASE=${BASE:-$OUTPUT/base}
+  INFER_KEYS=(llm.dtype=bfloat16 llm.kv_tokens=400000 "${INFER_KEYS[@]}")
 fi
 export HF_HUB_OFFLINE=${HF_HUB_OFFLINE:-1} TOKENIZERS_PARALLELISM=false NO_COLOR=1 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 export JAX_PLATFORMS=cpu XLA_PYTHON_CLIENT_PREALLOCATE=false # where a library imports JAX after all
@@ -66,9 +68,13 @@ prepare() {
 
 # train MODEL SEED: all weights, two epochs of joined rows; about as many steps for each model.
 train() {
-  local model=$1 seed=$2 recipe=rq_rag labels=refinement keys=(max_length=2048 gradient_accumulation_steps=8)
-  case $model in rag_*) recipe=rag labels=answers_${model#rag_} keys=(max_length=2048 gradient_accumulation_steps=4) ;; esac
-  [ "$model" != rag_10 ] || keys=(max_length=4096 gradient_accumulation_steps=4)
+  local model=$1 seed=$2 recipe=rag labels=answers_${1#rag_} keys=()
+  case $model in # 2,048 tokens are enough for almost every row but those of ten passages; 172 to 194 steps with the tokenizer of Qwen2.5
+  rq_rag) recipe=rq_rag labels=refinement keys=(max_length=2048 gradient_accumulation_steps=8) ;;
+  rag_3) keys=(max_length=2048 gradient_accumulation_steps=6) ;;
+  rag_6) keys=(max_length=2048 gradient_accumulation_steps=9) ;;
+  rag_10) keys=(max_length=4096 gradient_accumulation_steps=7) ;;
+  esac
   step "train_${model}_s$seed" "$PYTHON" -m train "$STUDY/train/$recipe.yaml" "base=$BASE" "data=[$OUTPUT/labels/$labels/train.jsonl]" "validation=[]" \
     "output_dir=$OUTPUT/models/${model}_s$seed" "seed=$seed" epochs=2 learning_rate=2e-5 per_device_train_batch_size=1 packing=true "${keys[@]}" \
     eval_steps=null metric_for_best_model=null save_steps=10000 logging_steps=8 "${TRAIN_KEYS[@]}" --resume &&
@@ -118,7 +124,6 @@ answer() {
   [ ${#runs[@]} = 0 ] || step "answers_${model}_s${seed}_$wanted" "$PYTHON" $STUDY/answers.py --results "$RESULTS" --until $((END - 45)) "${runs[@]}"
 }
 
-# The settings of a model side by side, as a GPU is mostly idle when one process decodes.
 answer_all() {
   local model=$1 seed=$2 lines; lines=$(missing "$model" "$seed")
   for setting in closed own open validation_own validation_open; do
@@ -133,7 +138,7 @@ run() {
     for model in "${MODELS[@]}"; do
       [ "$model" != untrained ] || [ "$seed" = "${SEEDS[0]}" ] || continue
       [ -n "$(missing "$model" "$seed")" ] || continue
-      [ "$(left)" -gt 150 ] || { echo "$((SECONDS - BEGAN)) s: $model, seed $seed: not begun, no time left"; continue; }
+      [ "$(left)" -gt 200 ] || { echo "$((SECONDS - BEGAN)) s: $model, seed $seed: not begun, no time left"; continue; }
       [ "$model" = untrained ] || train "$model" "$seed" || continue
       answer_all "$model" "$seed"
     done
