@@ -158,9 +158,9 @@ tables() {
   for setting in own open validation_own validation_open; do
     runs=("$expanded/$setting"/*/)
     [ -d "${runs[0]}" ] || continue
-    local baseline=(); [ -d "$expanded/$setting/rag_tuned_3_s${SEEDS[0]}" ] && baseline=(--baseline "rag_tuned_3_s${SEEDS[0]}")
-    "$PYTHON" -m refinery.cli compare "${runs[@]}" "${baseline[@]}" "${metrics[@]}" | tee "$OUTPUT/$setting.md"
-    "$PYTHON" -m refinery.cli compare "${runs[@]}" "${baseline[@]}" "${metrics[@]}" --breakdown >"$OUTPUT/${setting}_by_kind.md"
+    local baseline=(); [ -d "$expanded/$setting/rag_tuned_3_s${SEEDS[0]}" ] && baseline=(--baseline rag_tuned_3)
+    "$PYTHON" -m refinery.cli compare "${runs[@]}" "${baseline[@]}" "${metrics[@]}" --over-seeds | tee "$OUTPUT/$setting.md"
+    "$PYTHON" -m refinery.cli compare "${runs[@]}" "${baseline[@]}" "${metrics[@]}" --over-seeds --breakdown >"$OUTPUT/${setting}_by_kind.md"
   done
 }
 
