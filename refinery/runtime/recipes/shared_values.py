@@ -90,6 +90,8 @@ def _served(folder: Path, named: str) -> str:
     served = read_yaml(folder / PROJECT_FILE).get("serve")
     if not isinstance(served, str):
         raise RecipeError(f"{named}: its {PROJECT_FILE} names no recipe to `serve`. Name one of its recipes instead of the project.")
+    if not (folder / served).exists():
+        raise RecipeError(f"{named}: {served}, which it serves, is not there yet. Make it with `refinery run {named}`, or name a recipe.")
     return served
 
 

@@ -35,17 +35,23 @@ def _new(at: Path, **changes: object) -> dict[str, Job]:
         return jobs_of(read_project(Path()), where="refinery.yaml")
 
 
+def answered(method: str) -> str:
+    """The steps that answer, and those that read the answers."""
+    systems = ("direct", "rag", method)
+    return " ".join([*(f"{of}_{system}" for of in ("answers", "validation") for system in systems), "table", "page", "verdict"])
+
+
 @pytest.mark.parametrize(
     ("changes", "steps"),
     [
-        ({}, "passages index questions refinement_labels refinement answers_direct answers_rag answers_rq_rag table page"),
+        ({}, f"passages index questions refinement_labels refinement {answered('rq_rag')}"),
         (
             {"method": "ra_isf"},
             "passages index questions self_knowledge_labels relevance_labels decomposition_labels self_knowledge relevance decomposition"
-            " answers_direct answers_rag answers_ra_isf table page",
+            f" {answered('ra_isf')}",
         ),
-        ({"base": None}, "passages index questions answers_direct answers_rag answers_ra_isf table page"),
-        ({"labels": Path("labels")}, "passages index questions refinement answers_direct answers_rag answers_rq_rag table page"),
+        ({"base": None}, f"passages index questions {answered('ra_isf')}"),
+        ({"labels": Path("labels")}, f"passages index questions refinement {answered('rq_rag')}"),
     ],
 )
 def test_the_steps_follow_from_what_is_given(at: Path, changes: dict[str, object], steps: str) -> None:
@@ -63,6 +69,7 @@ def test_every_step_is_fed_by_the_steps_before_it(at: Path) -> None:
 
     assert needs["answers_rq_rag"] == {"index", "questions", "refinement"}
     assert needs["refinement_labels"] == {"index", "questions"}
+    assert needs["verdict"] == {f"{of}_{system}" for of in ("answers", "validation") for system in ("direct", "rag", "rq_rag")}
 
 
 @pytest.mark.parametrize("method", ["rq_rag", "ra_isf", None])

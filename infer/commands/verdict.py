@@ -1,0 +1,28 @@
+"""`refinery verdict RUN ... --validation RUN ... --baseline NAME --output FILE`."""
+
+import argparse
+from pathlib import Path
+
+GROUP = "Results"
+HELP = "say whether a method is better than a baseline, and write the recipe of the best system, to be served"
+READS_RUNS = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="output_dir of each system's run on test questions")
+    parser.add_argument("--validation", type=Path, nargs="+", required=True, metavar="RUN", help="and on validation questions")
+    parser.add_argument("--baseline", required=True, metavar="NAME", help="folder name of the run that the others are compared with")
+    parser.add_argument("--metric", metavar="NAME", help="what decides (default: the F1 that papers report on the dataset)")
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the recipe of the chosen system")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Print the verdict, and write the recipe."""
+    from infer.evaluation.verdict import find_verdict, write_served
+    from refinery.text import printable
+
+    verdict = find_verdict(arguments.runs, arguments.validation, baseline=arguments.baseline, metric=arguments.metric)
+    write_served(verdict, arguments.output)
+    for line in (*verdict.remarks, verdict.sentence):
+        print(printable(line))
