@@ -7,7 +7,7 @@
 # A model is trained if one of its answers is not in RESULTS, and then gives those: own paragraphs and the open corpus side by side. RESULTS has
 # small files, to be committed; everything else is under OUTPUT and may be lost between runs.
 #   SMALL=1      a rehearsal on a CPU with the rows of the repository: two steps, four questions, a tiny base
-#   SEEDS="42 1 2", MODELS="rag_3 rq_rag ...", MINUTES=13, PYTHON, BASE_NAME (for model.py), BASE (a folder, or a name on the hub), SOURCE (for rows.py)
+#   SEEDS="42 1 2", MODELS="rag_3 rq_rag ...", MINUTES=13, SAMPLES=40, PYTHON, BASE_NAME (for model.py), BASE (a folder, or a name on the hub), SOURCE (for rows.py)
 #   TRAIN_KEYS="strategy=lora lora_rank=64 learning_rate=2e-4"   more keys of every training run, INFER_KEYS of every run of answers
 set -u
 ROOT=$(realpath "$(dirname "$0")/../..")
@@ -19,6 +19,7 @@ SMALL=${SMALL:-}
 SIDE_BY_SIDE=${SIDE_BY_SIDE-$([ -n "$SMALL" ] || echo yes)} # the settings of a model, as a GPU is mostly idle when one process decodes
 PYTHON=${PYTHON:-.venv/bin/python}
 MINUTES=${MINUTES:-13}
+SAMPLES=${SAMPLES:-40} # of self-consistency
 BASE_NAME=${BASE_NAME:-qwen2.5-coder-0.5b}
 read -ra SEEDS <<<"${SEEDS:-42 1 2}"
 read -ra MODELS <<<"${MODELS:-untrained rag_3 rq_rag rag_6 rag_10}"
@@ -96,7 +97,7 @@ answers() {
 # reader SETTING PASSAGES: one search, and the baselines at the cost of a tree: the vote of many samples, and a draft of the answer as second query.
 reader() {
   echo "$1 rag_tuned rag_tuned_$2 passages_per_query=$2"
-  [ "$2" != 3 ] || echo "$1 rag_tuned self_consistency decoder=self_consistency options.samples=40 options.temperature=0.7 questions_in_flight=16"
+  [ "$2" != 3 ] || echo "$1 rag_tuned self_consistency_$SAMPLES decoder=self_consistency options.samples=$SAMPLES options.temperature=0.7 questions_in_flight=16"
   [ "$2" != 6 ] || echo "$1 rag_tuned iterative decoder=iter_retgen options.generation=answer options.reads=all passages_per_query=3"
 }
 

@@ -31,6 +31,7 @@ def gpu_script(tmp_path):
         notes = tmp_path / "notes"
         notes.write_text("")
         environment = {"PATH": "/usr/bin:/bin", "PYTHON": f"{tmp_path}/python", "NOTES": str(notes), "RESULTS": f"{tmp_path}/results"}
+        environment["SIDE_BY_SIDE"] = ""  # the notes of two commands would mix
         command = ["bash", STUDY / "gpu.sh", tmp_path / "out", *arguments]
         done = subprocess.run(command, env=environment | variables, capture_output=True, text=True, check=False, cwd=ROOT)
         assert (done.returncode, done.stderr) == (0, "")
@@ -76,7 +77,7 @@ def test_each_setting_searches_its_own_corpus_and_asks_its_own_questions(gpu_scr
 
 def test_the_baselines_at_the_cost_of_a_tree_use_the_reader_that_was_trained_for_them(gpu_script):
     found = {recipe.name: recipe for recipe in answered(gpu_script(SEEDS="1", MODELS="rag_3 rag_6")[1])}
-    consistency, iterative = found["self_consistency_s1"], found["iterative_s1"]
+    consistency, iterative = found["self_consistency_40_s1"], found["iterative_s1"]
     assert (consistency.decoder, Path(consistency.llm.base).name, consistency.passages_per_query) == ("self_consistency", "rag_3_s1", 3)
     assert (iterative.decoder, Path(iterative.llm.base).name, iterative.passages_per_query) == ("iter_retgen", "rag_6_s1", 3)
     assert iterative.decoder_options("").reads == "all"

@@ -10,7 +10,7 @@ from refinery.contract.trace import Prediction
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "recipes" / "sample"
-LABELS = {"relevance": 97, "decomposition": 72, "refinement": 62}
+LABELS = {"relevance": 97, "decomposition": 72, "refinement": 80}
 GROUPS = {"bridge", "comparison", "compositional", "2hop", "3hop", "multi_hop"}
 
 
