@@ -50,7 +50,13 @@ def test_a_projects_recipe_is_run_from_the_projects_folder(project: Path) -> Non
 
 
 def test_the_project_itself_means_what_it_serves(project: Path) -> None:
+    (project / "recipes" / "a.yaml").touch()
     assert enter_project(str(project)) == "recipes/a.yaml"
+
+
+def test_what_it_serves_must_have_been_made(project: Path) -> None:
+    with pytest.raises(RecipeError, match="recipes/a.yaml, which it serves, is not there yet. Make it with `refinery run "):
+        enter_project(str(project))
 
 
 def test_a_project_that_serves_nothing_is_refused_in_one_line(project: Path) -> None:
