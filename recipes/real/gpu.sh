@@ -22,7 +22,7 @@ MINUTES=${MINUTES:-13}
 SAMPLES=${SAMPLES:-40} # of self-consistency
 BASE_NAME=${BASE_NAME:-qwen2.5-coder-0.5b}
 read -ra SEEDS <<<"${SEEDS:-42 1 2}"
-read -ra MODELS <<<"${MODELS:-untrained rag_3 rq_rag rag_6 rag_10}"
+read -ra MODELS <<<"${MODELS:-untrained rag_3 rq_rag rag_6 rag_10 prompted}"
 read -ra TRAIN_KEYS <<<"${TRAIN_KEYS:-}"
 read -ra INFER_KEYS <<<"${INFER_KEYS:-}"
 if [ -n "$SMALL" ]; then
@@ -82,10 +82,14 @@ train() {
     rm -rf "$OUTPUT/models/${model}_s$seed/checkpoints"
 }
 
+# is_trained MODEL: the others are the base, which answers once, without a seed.
+is_trained() { case $1 in untrained | prompted) return 1 ;; esac; }
+
 # answers MODEL: a line for each of its runs, SETTING RECIPE NAME KEY=VALUE...
 answers() {
   case $1 in
   untrained) printf '%s\n' "closed direct direct" "own rag rag" "open rag rag" ;;
+  prompted) for setting in own open; do printf '%s\n' "$setting re_thinking re_thinking" "$setting migres migres"; done ;;
   rag_*) for setting in own open; do reader "$setting" "${1#rag_}"; done ;;
   rq_rag)
     printf '%s\n' "validation_own rq_rag rq_rag" "validation_open rq_rag rq_rag"
@@ -105,7 +109,7 @@ reader() {
 missing() {
   local setting recipe name keys
   answers "$1" | while read -r setting recipe name keys; do
-    [ "$1" = untrained ] || name=${name}_s$2
+    ! is_trained "$1" || name=${name}_s$2
     [ -f "$RESULTS/$setting/$name/metrics.json" ] || echo "$setting $recipe $name $keys"
   done
 }
@@ -113,7 +117,7 @@ missing() {
 # answer MODEL SEED SETTING, with lines of `missing` on its input: all runs of a setting in one process.
 answer() {
   local model=$1 seed=$2 wanted=$3 folder=$BASE setting recipe name keys words=() runs=() of=()
-  [ "$model" = untrained ] || folder=$OUTPUT/models/${model}_s$seed
+  ! is_trained "$model" || folder=$OUTPUT/models/${model}_s$seed
   while read -r setting recipe name keys; do
     [ "$setting" = "$wanted" ] || continue
     read -ra words <<<"$keys"
@@ -137,10 +141,10 @@ answer_all() {
 run() {
   for seed in "${SEEDS[@]}"; do
     for model in "${MODELS[@]}"; do
-      [ "$model" != untrained ] || [ "$seed" = "${SEEDS[0]}" ] || continue
+      is_trained "$model" || [ "$seed" = "${SEEDS[0]}" ] || continue
       [ -n "$(missing "$model" "$seed")" ] || continue
       [ "$(left)" -gt 200 ] || { echo "$((SECONDS - BEGAN)) s: $model, seed $seed: not begun, no time left"; continue; }
-      [ "$model" = untrained ] || train "$model" "$seed" || continue
+      ! is_trained "$model" || train "$model" "$seed" || continue
       answer_all "$model" "$seed"
     done
   done
