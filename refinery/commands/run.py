@@ -83,6 +83,7 @@ def _run(arguments: argparse.Namespace, project: "Project", runner: "Runner | No
     from refinery.commands import command_of
     from refinery.project.jobs import jobs_of, stated_values
     from refinery.project.plan import plan_of, print_plan
+    from refinery.project.preflight import check_ready
     from refinery.project.process import run_process
     from refinery.project.ray_runner import print_places, runner_on_ray
     from refinery.project.run import check_outputs, moves, print_report, run_jobs
@@ -97,6 +98,9 @@ def _run(arguments: argparse.Namespace, project: "Project", runner: "Runner | No
     for step in planned:
         for output, place in moves(jobs[step.name], project.folder) if step.state.startswith("again") else ():
             print(printable(f"{step.name}: {output} will be moved to {place}"))
+    if runner is None and not arguments.dry_run and not arguments.on:
+        made = [job.output for job in jobs.values() if job.output]
+        check_ready([jobs[step.name] for step in planned if step.state != "done"], made, where=str(arguments.project))
     at_once = 1 if runner else project.at_once
     if arguments.on:
         arguments.shards = arguments.shards or _SHARDS

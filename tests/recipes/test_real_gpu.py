@@ -57,9 +57,7 @@ def trained(commands):
 
 def test_every_model_is_trained_once_a_seed_and_then_answers(gpu_script):
     _, commands = gpu_script()
-    assert [recipe.output_dir.name for recipe in trained(commands)] == [
-        f"{model}_s{seed}" for seed in (42, 1, 2) for model in MODELS
-    ]
+    assert [recipe.output_dir.name for recipe in trained(commands)] == [f"{model}_s{seed}" for seed in (42, 1, 2) for model in MODELS]
     assert all(recipe.packing and recipe.strategy == "full" and recipe.dtype == "bfloat16" for recipe in trained(commands))
     recipes = answered(commands)
     assert len({recipe.output_dir for recipe in recipes}) == len(recipes) == 3 + 4 + 3 * 16
