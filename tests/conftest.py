@@ -51,15 +51,7 @@ pytest_randomly.entrypoint_reseeds = [_seed_torch]
 
 
 # Files of few tests that take long: begun last, as xdist would, one of them keeps a single core busy at the end.
-_LONG = (
-    "test_newcomer.py",
-    "test_resume.py",
-    "test_outside_task.py",
-    "test_hub_stream.py",
-    "test_hub.py",
-    "test_reproduce.py",
-    "test_evaluate.py",
-)
+_LONG = {f"test_{name}.py" for name in "newcomer resume outside_task hub_stream hub reproduce evaluate".split()}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

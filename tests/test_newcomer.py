@@ -49,7 +49,7 @@ def test_it_ends_with_a_table_with_intervals_the_page_and_the_next_command(journ
 
     assert {"direct", "rag"} < set(systems)
     assert "pages/index.html" in printed
-    assert re.search(r"^rq_rag is .* test questions: serving (rag|rq_rag|direct) \(", printed, flags=re.MULTILINE)
+    assert re.search(r"^rq_rag is .* test questions: serving (rag|rq_rag) \(", printed, flags=re.MULTILINE)
     assert printed.rstrip().endswith("serve it: refinery serve project")
 
 

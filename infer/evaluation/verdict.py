@@ -42,7 +42,7 @@ def find_verdict(tested: Sequence[Path], validated: Sequence[Path], *, baseline:
     metric = metric or _usual(on_test[baseline])
     scores = {name: line.scores[metric].mean for name, line in on_validation.items()}
     best = max([baseline, *scores], key=scores.__getitem__)  # of equal ones the baseline
-    rival = best if best != baseline else max((name for name in scores if name != baseline), key=scores.__getitem__)
+    rival = best if best != baseline else next(name for name in reversed(scores) if name != baseline)  # a project's method comes last
     chosen = f"{scores[rival]:.1f} {metric} for {scores[baseline]:.1f} on {on_validation[baseline].questions} validation questions"
     sentence = f"{rival} {_difference(on_test[rival], metric, baseline)}: serving {best} ({chosen})"
     served = next(path for path in tested if path.name == best)

@@ -17,7 +17,8 @@ STAGES = {"distill": DistillRecipe, "train": TrainRecipe, "infer": InferRecipe}
 OUTPUT = Path("runs/somewhere")
 JOBS = jobs_of(Project(steps=core_steps(3, OUTPUT, 8765) | method_steps(3, OUTPUT, 8765)), where="demo")
 HARD = jobs_of(Project(steps=hard_steps(3, OUTPUT, 8765)), where="demo")
-CHECKPOINT_ONLY = {"self_rag"}  # decodes one released checkpoint, which no tiny base imitates
+# One decodes a released checkpoint, which no tiny base imitates; the other samples, and the demo's teacher always says the same.
+NOT_SHOWN = {"self_rag", "self_consistency"}
 
 
 def recipe_of(job):
@@ -58,4 +59,4 @@ def test_no_step_trains_on_held_out_questions():
 
 def test_all_methods_run_every_decoder():
     decoders = set(available("infer.decoders"))
-    assert {recipe_of(job).decoder for job in JOBS.values() if job.stage == "infer"} == decoders - CHECKPOINT_ONLY
+    assert {recipe_of(job).decoder for job in JOBS.values() if job.stage == "infer"} == decoders - NOT_SHOWN
