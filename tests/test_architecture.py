@@ -15,6 +15,7 @@ PASSAGE = '{"id": "p", "title": "Young Ladder", "text": "Young Ladder is a film 
 # Prints each file of the project when one of its functions is first called.
 TRACED = f"""
 import inspect, sys, threading
+import torch, transformers.generation, transformers.models.llama.modeling_llama  # not watched, which would take longer than the rest
 entered = {{}}
 def note(frame, event, _):
     if event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED:

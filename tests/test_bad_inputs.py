@@ -40,6 +40,7 @@ def url(request) -> Iterator[str]:
 def test_a_bad_input_gets_one_line(row: BadInput, url, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # of a module of the input
     write_world(tmp_path, url)
     if row.prepare:
         row.prepare(tmp_path)

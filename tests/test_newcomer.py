@@ -1,5 +1,11 @@
-"""A newcomer's journey with `refinery new`, `run` and `serve` alone: a folder of real passages, a scripted teacher, the tiny base."""
+"""A newcomer's journey with `refinery new`, `run` and `serve` alone: a folder of real passages, a scripted teacher, the tiny base.
 
+Its steps run in this process, which starts sooner than one for each; the journey with many documents has processes.
+"""
+
+import argparse
+import contextlib
+import io
 import json
 import re
 import subprocess
@@ -12,8 +18,12 @@ from helpers.newcomer import command, environment, refinery, write_documents
 from helpers.scripted_server import ScriptedServer, scripted
 from openai import OpenAI
 
+from refinery.cli import main
+from refinery.commands import run
 from refinery.contract.records import Passage, Question, read_records
 from refinery.passages.corpus import Corpus
+from refinery.project.in_process import runner_here
+from refinery.project.project import read_project
 from refinery.runtime.recipes.shipped_files import DEMO_CHECKPOINT
 
 FEW, MANY = 12, 200
@@ -29,13 +39,27 @@ def teacher() -> Iterator[ScriptedServer]:
 @pytest.fixture(scope="module")
 def journey(tmp_path_factory: pytest.TempPathFactory, teacher: ScriptedServer) -> tuple[Path, str]:
     """The project's folder, and what `refinery run` printed."""
-    return _travelled(tmp_path_factory.mktemp("home"), teacher, FEW)
+    home = _with_project(tmp_path_factory.mktemp("home"), teacher, FEW)
+    return home / "project", _run_here(home)
 
 
-def _travelled(home: Path, teacher: ScriptedServer, documents: int) -> tuple[Path, str]:
+def _with_project(home: Path, teacher: ScriptedServer, documents: int) -> Path:
     write_documents(home / "documents", documents)
     refinery("new", "project", "--documents", "documents", "--teacher", teacher.base_url, "--base", DEMO_CHECKPOINT, cwd=home)
-    return home / "project", refinery("run", "project", cwd=home).stdout
+    return home
+
+
+def _run_here(home: Path) -> str:
+    """What `refinery run project` prints, with every step in this process."""
+    parser, printed = argparse.ArgumentParser(), io.StringIO()
+    run.add_arguments(parser)
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        patch.setenv("REFINERY_STEP", "1")
+        patch.chdir(home)
+        project = read_project(Path("project"))
+        patch.chdir("project")
+        run._run(parser.parse_args(["project"]), project, runner=runner_here(main))
+    return printed.getvalue()
 
 
 def _questions(project: Path) -> list[Question]:
@@ -61,7 +85,8 @@ def test_every_supporting_passage_is_in_the_index_with_the_same_text(journey: tu
 
 @pytest.mark.slow
 def test_two_hundred_documents_come_as_far(tmp_path: Path, teacher: ScriptedServer) -> None:
-    project, printed = _travelled(tmp_path, teacher, MANY)
+    project = _with_project(tmp_path, teacher, MANY) / "project"
+    printed = refinery("run", "project", cwd=tmp_path).stdout
 
     indexed, written = _supporting(project)
 

@@ -107,6 +107,7 @@ def test_the_list_is_what_the_readme_says():
     assert "1,863 + 177 + 882" in (SPLIT_FILE.parent / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_list_is_chosen_again_from_the_sources(tmp_path):
     if not SOURCE.is_dir():
         pytest.skip(f"{SOURCE} is not here")
