@@ -107,11 +107,7 @@ def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: b
     pushes.finish()
     _write_history(output, trainer.state.log_history)
     metrics = {
-        "rows": len(rows),
-        **overlong,
-        "tokens": sum(len(row.input_ids) for row in rows),
-        "row_lengths": length_percentiles(rows),
-        "tokens_trained": sum(label != -100 for row in rows for label in row.labels),
+        **_counts(rows, overlong),
         "steps": trainer.state.global_step,
         "recomputed_share": recipe.recomputed_share,  # of the layers
         "train_loss": train_loss,
@@ -129,6 +125,16 @@ def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: b
         if recipe.hub:
             push(recipe.output_dir, recipe.hub.to, private=recipe.hub.private)
     return metrics
+
+
+def _counts(rows: Sequence[EncodedRow], overlong: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "rows": len(rows),
+        **overlong,
+        "tokens": sum(len(row.input_ids) for row in rows),
+        "row_lengths": length_percentiles(rows),
+        "tokens_trained": sum(label != -100 for row in rows for label in row.labels),
+    }
 
 
 def _write_card(output: RunDir, recipe: TrainRecipe, metrics: dict[str, Any]) -> None:
@@ -168,10 +174,9 @@ def train(
     """
     from transformers import PrinterCallback, ProgressCallback
 
-    from train.launch.callbacks import BeginRun, CheckFirstSave, PushCheckpoints, SaveOnSignal, StopEarly, watch_loss
+    from train.launch.callbacks import BeginRun, CheckFirstSave, PushCheckpoints, RecomputeFirstLayers, SaveOnSignal, StopEarly, watch_loss
     from train.launch.progress_lines import ShowProgress
     from train.trainers.loss_sums import RestoreSums
-    from train.trainers.recomputed_layers import RecomputeFirstLayers
 
     signals = SaveOnSignal(trainer.accelerator)
     checkpoint = _agreed_checkpoint(trainer, recipe) if resume else None

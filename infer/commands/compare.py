@@ -26,17 +26,8 @@ def run(arguments: argparse.Namespace) -> None:
     from infer.evaluation.compare import print_comparison
     from infer.evaluation.over_seeds import print_over_seeds
 
-    if arguments.over_seeds:
-        print_over_seeds(
-            arguments.runs,
-            baseline=arguments.baseline,
-            metrics=arguments.metric,
-            breakdown=arguments.breakdown,
-            force=arguments.force,
-            table_format=arguments.format,
-        )
-        return
-    print_comparison(
+    show = print_over_seeds if arguments.over_seeds else print_comparison
+    show(
         arguments.runs,
         baseline=arguments.baseline,
         metrics=arguments.metric,

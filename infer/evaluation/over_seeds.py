@@ -17,7 +17,7 @@ import numpy as np
 from infer.evaluation.compare import check_comparable, shown_metrics, systems_of
 from infer.evaluation.evaluate import groups_in
 from infer.evaluation.finished_runs import stored_runs
-from infer.evaluation.tables.comparison import System
+from infer.evaluation.tables.comparison import System, difference_text, number_cell
 from refinery.errors import RunDirError
 from refinery.metrics.bootstrap import Difference, holm, over_seeds
 from refinery.reporting.question_groups import ALL
@@ -136,13 +136,9 @@ def _cells(lines: Sequence[PooledLine]) -> tuple[list[str], list[list[str]]]:
         for metric in metrics:
             found, difference = line.scores[metric], line.differences.get(metric)
             row.append(f"{found.mean:.1f} [{found.low:.1f}, {found.high:.1f}]")
-            row += [_difference(difference)] if is_compared else []
+            row += ["-" if difference is None else difference_text(difference)] if is_compared else []
         rows.append(row)
     return header, rows
-
-
-def _difference(found: Difference | None) -> str:
-    return "-" if found is None else f"{found.mean:+.1f} [{found.low:+.1f}, {found.high:+.1f}] p={found.p:.4f}"
 
 
 def _numbers(lines: Sequence[PooledLine]) -> tuple[list[str], list[list[str]]]:
@@ -157,11 +153,7 @@ def _numbers(lines: Sequence[PooledLine]) -> tuple[list[str], list[list[str]]]:
     ]
     rows = [
         [line.system, line.group, str(line.seeds), str(line.questions)]
-        + [_number(getattr(line, kind).get(metric), field) for metric, kind, field in fields]
+        + [number_cell(getattr(line, kind).get(metric), field) for metric, kind, field in fields]
         for line in lines
     ]
     return [name.replace("differences", "difference") for name in header], rows
-
-
-def _number(found: Difference | None, field: str) -> str:
-    return "" if found is None else f"{getattr(found, field):.4f}"

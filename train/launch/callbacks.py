@@ -1,4 +1,4 @@
-"""What watches a training run of any family: SIGTERM, the first save, checkpoints that are pushed to a hub, and non-finite losses."""
+"""Callbacks of a training run of any family: SIGTERM, the first save, checkpoints pushed to a hub, recomputed layers, non-finite losses."""
 
 import logging
 import math
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import TrainerCallback
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from refinery.contract.segments import EncodedRow
 from refinery.errors import RefineryError, Stopped, TrainingError
@@ -213,6 +214,29 @@ class PushCheckpoints(TrainerCallback):
         except Exception as error:  # a thread that ends would leave all later checkpoints unpushed
             _log.warning("the checkpoint of step %d stays here only: %s", step, error)
         shutil.rmtree(folder)
+
+
+class RecomputeFirstLayers(TrainerCallback):
+    """Leaves the last layers of each stack out of what the backward pass computes again, when `gradient_checkpointing` is a share.
+
+    The first layers are recomputed, because the backward pass reaches them when it has released the others.
+    """
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any, **_: Any) -> None:
+        """The trainer has turned it on for every layer by then."""
+        for stack in _layer_stacks(model):
+            for layer in stack[math.ceil(self._share * len(stack)) :]:
+                layer.gradient_checkpointing = False
+
+
+def _layer_stacks(model: Any) -> list[list[GradientCheckpointingLayer]]:
+    """The model's stacks of layers: one of a decoder, two of an encoder-decoder."""
+    lists = (module for module in model.modules() if isinstance(module, torch.nn.ModuleList))
+    stacks = ([layer for layer in layers if isinstance(layer, GradientCheckpointingLayer)] for layers in lists)
+    return [stack for stack in stacks if stack]
 
 
 def watch_loss(trainer: Any, rows: Sequence[EncodedRow], recipe: TrainRecipe) -> None:

@@ -122,8 +122,12 @@ def _difference_cell(line: Line, metric: str) -> str:
     found = line.differences.get(metric)
     if found is None:
         return "-"
-    fewer = f" on {line.shared}" if line.shared < line.questions else ""
-    return f"{found.mean:+.1f} [{found.low:+.1f}, {found.high:+.1f}] p={found.p:.4f}{fewer}"
+    return difference_text(found) + (f" on {line.shared}" if line.shared < line.questions else "")
+
+
+def difference_text(found: Difference) -> str:
+    """A difference with its interval and p-value."""
+    return f"{found.mean:+.1f} [{found.low:+.1f}, {found.high:+.1f}] p={found.p:.4f}"
 
 
 def _numbers(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
@@ -135,14 +139,15 @@ def _numbers(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
     header = ["system", "group", "questions", *(f"{metric} {named[kind]}{field}" for metric in metrics for kind, field in fields)]
     rows = [
         [line.system.label, line.group, str(line.questions)]
-        + [_number(getattr(line, kind).get(metric), field) for metric in metrics for kind, field in fields]
+        + [number_cell(getattr(line, kind).get(metric), field) for metric in metrics for kind, field in fields]
         + [value if line.group == "all" else "" for value in _cost(line).values()]
         for line in lines
     ]
     return [*header, *_cost(lines[0])], rows
 
 
-def _number(found: Measure | Difference | None, field: str) -> str:
+def number_cell(found: Measure | Difference | None, field: str) -> str:
+    """A field as a cell for programs; empty without a value."""
     value = getattr(found, field, None)
     return "" if value is None else f"{value:.4f}"
 

@@ -27,7 +27,10 @@ def test_what_is_there_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_base_that_an_earlier_step_makes_need_not_be_there() -> None:
-    check_ready([job({"llm": {"base": "runs/models/x"}})], [Path("runs/models/x")], where="p")
+    needs = [job({"llm": {"base": "runs/models/x"}})]
+    check_ready(needs, [Path("runs/models/x")], where="p")
+    with pytest.raises(RecipeError, match="p: runs/models/x: "):
+        check_ready(needs, [], where="p")
 
 
 def test_every_fault_has_its_line(tmp_path: Path) -> None:

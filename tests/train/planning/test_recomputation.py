@@ -8,13 +8,13 @@ from helpers.autograd_bytes import kept_by_autograd
 
 from refinery.contract.records import KnowledgeLabel, write_records
 from train.families.model import build_model
+from train.launch.callbacks import RecomputeFirstLayers
 from train.launch.launch import Launch
 from train.planning import recomputation
 from train.planning.memory import estimate, host_memory
 from train.planning.recomputation import needed_share
 from train.recipe import TrainRecipe
 from train.run import run
-from train.trainers.recomputed_layers import RecomputeFirstLayers
 
 ONE = Launch(1, "none")
 LLAMA = {"task": "self_knowledge", "base": "meta-llama/Llama-2-7b-hf", "data": ["rows.jsonl"], "output_dir": "run", "learning_rate": 1e-4}
