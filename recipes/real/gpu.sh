@@ -8,7 +8,7 @@
 # small files, to be committed; everything else is under OUTPUT and may be lost between runs.
 #   SMALL=1      a rehearsal on a CPU with the rows of the repository: two steps, four questions, a tiny base
 #   SEEDS="42 1 2", MODELS="rag_3 rq_rag ...", MINUTES=13, SAMPLES=40, PYTHON, BASE_NAME (for model.py), BASE (a folder, or a name on the hub), SOURCE (for rows.py)
-#   TRAIN_KEYS="strategy=lora lora_rank=64 learning_rate=2e-4"   more keys of every training run, INFER_KEYS of every run of answers
+#   TRAIN_KEYS="strategy=lora lora_rank=64 learning_rate=2e-4"   more keys of every training run, LABEL_KEYS of labels, INFER_KEYS of every run of answers
 set -u
 ROOT=$(realpath "$(dirname "$0")/../..")
 OUTPUT=$(realpath -m --relative-to="$ROOT" "${1:?folder of the output}") # results name it, so not the machine's folders above
@@ -23,6 +23,7 @@ SAMPLES=${SAMPLES:-40} # of self-consistency
 BASE_NAME=${BASE_NAME:-qwen2.5-coder-0.5b}
 read -ra SEEDS <<<"${SEEDS:-42 1 2}"
 read -ra MODELS <<<"${MODELS:-untrained rag_3 rq_rag rag_6 rag_10 prompted}"
+read -ra LABEL_KEYS <<<"${LABEL_KEYS:-}"
 read -ra TRAIN_KEYS <<<"${TRAIN_KEYS:-}"
 read -ra INFER_KEYS <<<"${INFER_KEYS:-}"
 if [ -n "$SMALL" ]; then
@@ -54,7 +55,7 @@ step() {
 label() {
   local name=$1 recipe=$2; shift 2
   step "labels_$name" "$PYTHON" -m distill "$STUDY/distill/$recipe.yaml" "questions=$(files train)" "evaluation_sets=$(files test)" \
-    "output_dir=$OUTPUT/labels/$name" "$@" --resume
+    "output_dir=$OUTPUT/labels/$name" "$@" "${LABEL_KEYS[@]}" --resume
 }
 
 prepare() {
@@ -92,8 +93,8 @@ answers() {
   prompted) for setting in own open; do printf '%s\n' "$setting re_thinking re_thinking" "$setting migres migres"; done ;;
   rag_*) for setting in own open; do reader "$setting" "${1#rag_}"; done ;;
   rq_rag)
-    printf '%s\n' "validation_own rq_rag rq_rag" "validation_open rq_rag rq_rag"
-    for setting in own open; do printf '%s\n' "$setting rq_rag rq_rag" "$setting rq_rag_adaptive rq_rag_adaptive"; done
+    for setting in own open; do printf '%s\n' "$setting rq_rag_adaptive rq_rag_adaptive" "$setting rq_rag rq_rag"; done
+    printf '%s\n' "validation_own rq_rag rq_rag sample=null" "validation_open rq_rag rq_rag sample=null" # few questions, so all
     ;;
   esac
 }
