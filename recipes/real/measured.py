@@ -1,0 +1,119 @@
+"""The measurements of one setting of a study, from its kept results: scores, costs, the named comparisons and the errors."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+from infer.evaluation.finished_runs import StoredRun, open_stored
+from infer.evaluation.over_seeds import PooledLine, compare_over_seeds, compare_pairs, without_seed
+from infer.evaluation.search_outcomes import FOUND
+from refinery.metrics.bootstrap import Difference
+from refinery.reporting.question_groups import ALL
+
+TITLES = {"own": "Own paragraphs", "open": "Open corpus, BM25", "hybrid": "Open corpus, BM25 and vectors"}
+F1 = "f1.squad"
+METRICS = ("em.squad", F1)
+_COSTS = ("retrievals", "calls")
+_TREE, _LEARNED, _PERCENT = "rq_rag", "rq_rag_selector", "pct"
+_STRATEGIES = ("ppl", "confidence", "ensemble")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One setting. `chosen` is the tree's selection, `gap` the F1 of the chosen and of the learned selection and of the upper bound of
+    the trees that the selector judged. `shares` are the systems that learned from a part of the rows."""
+
+    setting: str
+    lines: list[PooledLine]
+    shares: list[PooledLine]
+    costs: dict[str, list[str]]
+    tokens: dict[str, float]
+    pairs: dict[tuple[str, str], Difference]
+    errors: list[PooledLine]
+    gap: tuple[float, float, float] | None
+    chosen: str | None
+    devices: list[str]
+
+
+def measured(results: Path, setting: str, samples: int) -> Measured | None:
+    """The setting's measurements from expanded results; None without any. `samples` are those of self-consistency."""
+    folders = sorted((results / setting).glob("*/metrics.json"))
+    if not folders:
+        return None
+    runs = [metrics.parent for metrics in (*sorted((results / "closed").glob("*/metrics.json")), *folders)]
+    stored, lines = [open_stored(run) for run in runs], compare_over_seeds(runs, metrics=METRICS)
+    names, chosen = {line.system for line in lines}, _chosen(results / f"validation_{setting.replace('hybrid', 'open')}")
+    pairs = [pair for pair in compared(chosen, samples) if names.issuperset(pair)]
+    costs = {system: _cost(stored, system) for system in names}
+    main = {chosen, *(one for pair in pairs for one in pair), f"{_TREE}_upper_bound"}
+    return Measured(
+        setting,
+        lines=[line for line in lines if not _is_share(line.system)],
+        shares=[line for line in lines if _is_share(line.system)],
+        costs={system: _cells(cost) for system, cost in costs.items()},
+        tokens={system: _tokens(cost) for system, cost in costs.items()},
+        pairs=compare_pairs(runs, pairs, metric=F1) if pairs else {},
+        errors=[line for line in _errors(runs, stored) if line.system in main and _is_shown(line.group)],
+        gap=_gap(lines, chosen),
+        chosen=chosen,
+        devices=sorted({(run / "device.txt").read_text(encoding="utf-8") for run in runs}),
+    )
+
+
+def compared(chosen: str | None, samples: int) -> list[tuple[str, str]]:
+    """The comparisons that were named before there were results: searching against each baseline at its cost, and RA-ISF's."""
+    searching = ["rq_rag_adaptive", *([chosen, f"{_LEARNED}_learned"] if chosen else [])]
+    baselines = ["rag_tuned_3", "rag_tuned_6", "rag_tuned_10", "whole_context", f"self_consistency_{samples}", "iterative"]
+    return [*((one, other) for one in searching for other in baselines), ("ra_isf_tuned", "rag_tuned_3"), ("ra_isf", "rag")]
+
+
+def _chosen(validation: Path) -> str | None:
+    """The tree's selection with the best F1 on the validation questions."""
+    runs = [metrics.parent for metrics in validation.glob(f"{_TREE}_s*/metrics.json")]
+    if not runs:
+        return None
+    lines = {line.system: line.scores[F1].mean for line in compare_over_seeds(runs, metrics=[F1])}
+    return max((f"{_TREE}_{strategy}" for strategy in _STRATEGIES), key=lines.__getitem__)
+
+
+def _errors(runs: Sequence[Path], stored: Sequence[StoredRun]) -> list[PooledLine]:
+    if not any(FOUND in of[ALL]["metrics"] for run in stored for of in run.metrics["results"].values()):
+        return []
+    return compare_over_seeds(runs, breakdown=True, errors=True)
+
+
+def _is_share(system: str) -> bool:
+    return _PERCENT in system
+
+
+def _is_shown(group: str) -> bool:
+    return group != "multi_hop"  # which all of these questions are
+
+
+def _cost(stored: Sequence[StoredRun], system: str) -> dict[str, float]:
+    """The mean of a system's costs per question over its seeds."""
+    found = [of["cost_per_question"] for run in stored for name, of in run.metrics["results"].items() if without_seed(name) == system]
+    return {name: mean(cost[name] for cost in found) for name in (*_COSTS, "prefill_tokens", "decode_tokens", "seconds")}
+
+
+def _cells(cost: dict[str, float]) -> list[str]:
+    return [*(f"{cost[name]:.1f}" for name in _COSTS), f"{_tokens(cost):,.0f}", f"{cost['seconds']:.2f}"]
+
+
+def _tokens(cost: dict[str, float]) -> float:
+    return cost["prefill_tokens"] + cost["decode_tokens"]
+
+
+def _gap(lines: Sequence[PooledLine], chosen: str | None) -> tuple[float, float, float] | None:
+    of = {line.system: line.scores[F1].mean for line in lines}
+    if chosen is None or f"{_LEARNED}_learned" not in of:
+        return None
+    return of[chosen.replace(_TREE, _LEARNED)], of[f"{_LEARNED}_learned"], of[f"{_LEARNED}_upper_bound"]
+
+
+def rows_trained(models: Path) -> dict[str, int]:
+    """The rows that each kept model was trained on."""
+    found = {metrics.parent.name: json.loads(metrics.read_text(encoding="utf-8")) for metrics in sorted(models.glob("*/metrics.json"))}
+    return {without_seed(name): of["rows"] for name, of in found.items()}
