@@ -97,9 +97,9 @@ def keep_model(folder: Path, results: Path, *, repository: str) -> None:
 
 def expand(results: Path, output: Path) -> None:
     """Write the kept runs as `refinery compare` reads them."""
-    for metrics in sorted(results.glob("*/*/metrics.json")):
-        folder = output / metrics.parent.relative_to(results)
-        shutil.copytree(metrics.parent, folder, dirs_exist_ok=True)
+    for scores in sorted(results.glob("*/*/scores.jsonl.gz")):
+        folder = output / scores.parent.relative_to(results)
+        shutil.copytree(scores.parent, folder, dirs_exist_ok=True)
         (folder / "scores.jsonl").write_bytes(gzip.decompress((folder / "scores.jsonl.gz").read_bytes()))
 
 

@@ -16,14 +16,19 @@ TITLES = {"own": "Own paragraphs", "open": "Open corpus, BM25", "hybrid": "Open 
 F1 = "f1.squad"
 METRICS = ("em.squad", F1)
 _COSTS = ("retrievals", "calls")
-_TREE, _LEARNED, _PERCENT = "rq_rag", "rq_rag_selector", "pct"
+_TREE, _LEARNED, _SHARE = "rq_rag", "rq_rag_selector", "pct"
 _STRATEGIES = ("ppl", "confidence", "ensemble")
+PATH = "rq_rag_adaptive_ppl"  # every selection of a single path is the same
+READER = "rag_tuned_3"
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One setting. `chosen` is the tree's selection, `gap` the F1 of the chosen and of the learned selection and of the upper bound of
-    the trees that the selector judged. `shares` are the systems that learned from a part of the rows."""
+    """One setting; its systems are in the order of their tokens. `errors` are of all questions, and of each kind for a few systems.
+
+    `chosen` is the tree's selection, `gap` the F1 of the chosen and of the learned selection and of the upper bound of the trees that the
+    selector judged. `shares` are the systems that learned from a share of the questions.
+    """
 
     setting: str
     lines: list[PooledLine]
@@ -43,19 +48,20 @@ def measured(results: Path, setting: str, samples: int) -> Measured | None:
     if not folders:
         return None
     runs = [metrics.parent for metrics in (*sorted((results / "closed").glob("*/metrics.json")), *folders)]
-    stored, lines = [open_stored(run) for run in runs], compare_over_seeds(runs, metrics=METRICS)
+    stored, lines = [open_stored(run) for run in runs], [one for one in compare_over_seeds(runs, metrics=METRICS) if _is_one(one.system)]
     names, chosen = {line.system for line in lines}, _chosen(results / f"validation_{setting.replace('hybrid', 'open')}")
     pairs = [pair for pair in compared(chosen, samples) if names.issuperset(pair)]
     costs = {system: _cost(stored, system) for system in names}
-    main = {chosen, *(one for pair in pairs for one in pair), f"{_TREE}_upper_bound"}
+    tokens = {system: _tokens(cost) for system, cost in costs.items()}
+    lines.sort(key=lambda line: tokens[line.system])
     return Measured(
         setting,
-        lines=[line for line in lines if not _is_share(line.system)],
-        shares=[line for line in lines if _is_share(line.system)],
+        lines=[line for line in lines if _SHARE not in line.system],
+        shares=[line for line in lines if _SHARE in line.system],
         costs={system: _cells(cost) for system, cost in costs.items()},
-        tokens={system: _tokens(cost) for system, cost in costs.items()},
+        tokens=tokens,
         pairs=compare_pairs(runs, pairs, metric=F1) if pairs else {},
-        errors=[line for line in _errors(runs, stored) if line.system in main and _is_shown(line.group)],
+        errors=[line for line in _errors(runs, stored) if _is_one(line.system) and _has_errors_shown(line, chosen)],
         gap=_gap(lines, chosen),
         chosen=chosen,
         devices=sorted({(run / "device.txt").read_text(encoding="utf-8") for run in runs}),
@@ -64,9 +70,9 @@ def measured(results: Path, setting: str, samples: int) -> Measured | None:
 
 def compared(chosen: str | None, samples: int) -> list[tuple[str, str]]:
     """The comparisons that were named before there were results: searching against each baseline at its cost, and RA-ISF's."""
-    searching = ["rq_rag_adaptive", *([chosen, f"{_LEARNED}_learned"] if chosen else [])]
-    baselines = ["rag_tuned_3", "rag_tuned_6", "rag_tuned_10", "whole_context", f"self_consistency_{samples}", "iterative"]
-    return [*((one, other) for one in searching for other in baselines), ("ra_isf_tuned", "rag_tuned_3"), ("ra_isf", "rag")]
+    searching = [PATH, *([chosen, f"{_LEARNED}_learned"] if chosen else [])]
+    baselines = [READER, "rag_tuned_6", "rag_tuned_10", "whole_context", f"self_consistency_{samples}", "iterative"]
+    return [*((one, other) for one in searching for other in baselines), ("ra_isf_tuned", READER), ("ra_isf", "rag")]
 
 
 def _chosen(validation: Path) -> str | None:
@@ -84,12 +90,15 @@ def _errors(runs: Sequence[Path], stored: Sequence[StoredRun]) -> list[PooledLin
     return compare_over_seeds(runs, breakdown=True, errors=True)
 
 
-def _is_share(system: str) -> bool:
-    return _PERCENT in system
+def _is_one(system: str) -> bool:
+    """Whether it is not a repetition: another selection of a single path."""
+    return not system.startswith(PATH.removesuffix("_ppl")) or system.endswith("_ppl")
 
 
-def _is_shown(group: str) -> bool:
-    return group != "multi_hop"  # which all of these questions are
+def _has_errors_shown(line: PooledLine, chosen: str | None) -> bool:
+    if line.group == ALL:
+        return _SHARE not in line.system
+    return line.group != "multi_hop" and line.system in (READER, PATH, chosen)  # all of these questions have several hops
 
 
 def _cost(stored: Sequence[StoredRun], system: str) -> dict[str, float]:

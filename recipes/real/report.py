@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 from infer.evaluation.search_outcomes import OUTCOMES
 from recipes.real.answers import expand
-from recipes.real.measured import F1, METRICS, TITLES, Measured, measured, rows_trained
+from recipes.real.measured import F1, METRICS, PATH, TITLES, Measured, measured, rows_trained
 from recipes.real.study import works
 from recipes.real.study_recipe import Study
 from recipes.real.systems import CURVES, SHARES
@@ -92,18 +92,18 @@ def _setting(found: Measured) -> Iterator[str]:
     """Tables of a setting, and what they mean."""
     chosen = f" The selection chosen for the tree is `{found.chosen}`." if found.chosen else " No selection was chosen for the tree yet."
     yield from [f"### {TITLES[found.setting]}", ""]
-    yield from _wrapped(f"{found.lines[0].questions:,} questions, on {', '.join(found.devices)}.{chosen}")
+    yield from _wrapped(f"{found.lines[0].questions:,} questions, on {', '.join(found.devices)}; costs are per question.{chosen}")
     rows = [
-        [f"`{line.system}`", line.seeds, *(_estimate(line.scores[metric]) for metric in METRICS), *found.costs[line.system]]
+        [_name(line.system), line.seeds, *(_estimate(line.scores[metric]) for metric in METRICS), *found.costs[line.system]]
         for line in (*found.lines, *found.shares)
     ]
     yield from [*table(["system", "seeds", "EM", "F1", *_PER_QUESTION], rows, numbers=True), ""]
     if found.pairs:
-        compared = [[f"`{one}`", f"`{other}`", _difference(of), f"{of.p:.4f}"] for (one, other), of in found.pairs.items()]
+        compared = [[_name(one), _name(other), _difference(of), f"{of.p:.4f}"] for (one, other), of in found.pairs.items()]
         yield from [*table(["system", "compared with", "F1 difference", "p"], compared, numbers=True), ""]
     yield from _wrapped(" ".join([*_verdicts(found), *_gap(found)]))
     if found.errors:
-        shown = [[f"`{line.system}`", line.group, *(_estimate(line.scores[name]) for name in OUTCOMES)] for line in found.errors]
+        shown = [[_name(line.system), line.group, *(_estimate(line.scores[name]) for name in OUTCOMES)] for line in found.errors]
         yield "All supporting passages were found or one was missed, and the answer is right or wrong, in percent of the questions:"
         yield from ["", *table(["system", "questions", *OUTCOMES], shown, numbers=True), ""]
 
@@ -118,12 +118,17 @@ def _verdicts(found: Measured) -> Iterator[str]:
         }
         told = [f"{verb} {_named(names, of)}" for verb, names in sides.items() if names]
         unsure = [name for name in of if not any(name in names for names in sides.values())]
-        told += [f"cannot be told apart from {_named(unsure, of)}"] if unsure else []
-        yield f"`{system}` {'; it '.join(told)}."
+        told += [f"cannot be told apart from {', '.join(map(_name, unsure))}"] if unsure else []
+        yield f"{_name(system)} {'; it '.join(told)}."
 
 
 def _named(names: Sequence[str], of: dict[str, Difference]) -> str:
-    return ", ".join(f"`{name}` ({_difference(of[name])})" for name in names)
+    return ", ".join(f"{_name(name)} ({_difference(of[name])})" for name in names)
+
+
+def _name(system: str) -> str:
+    """A system as the page shows it; a single path's answer has no selection."""
+    return f"`{system.removesuffix('_ppl') if system.startswith('rq_rag_adaptive') else system}`"
 
 
 def _gap(found: Measured) -> Iterator[str]:
@@ -148,13 +153,13 @@ def _judges(models: Path) -> Iterator[str]:
 
 def _panel(found: Measured) -> Panel:
     """F1 against tokens; of a tree's selections only the chosen one and the bound."""
-    hidden = {line.system for line in found.lines if line.system.startswith("rq_rag_") and line.system not in _shown(found)}
-    points = {line.system: (found.tokens[line.system], _triple(line.scores[F1])) for line in found.lines if line.system not in hidden}
+    shown = [line for line in found.lines if not line.system.startswith("rq_rag_") or line.system in _plotted(found)]
+    points = {_name(line.system).strip("`"): (found.tokens[line.system], _triple(line.scores[F1])) for line in shown}
     return Panel(found.setting, TITLES[found.setting], lambda axes: draw_points(axes, points, across="tokens per question", label="F1 (%)"))
 
 
-def _shown(found: Measured) -> set[str | None]:
-    return {"rq_rag_adaptive", found.chosen, "rq_rag_upper_bound", "rq_rag_selector_learned"}
+def _plotted(found: Measured) -> set[str | None]:
+    return {PATH, found.chosen, "rq_rag_upper_bound", "rq_rag_selector_learned"}
 
 
 def _curve(found: Sequence[Measured], rows: dict[str, int]) -> Iterator[Panel]:
@@ -163,7 +168,8 @@ def _curve(found: Sequence[Measured], rows: dict[str, int]) -> Iterator[Panel]:
     for one in found:
         scores = {line.system: line.scores[F1].mean for line in (*one.lines, *one.shares)}
         for model, (_, system) in CURVES.items():
-            of_rows = {f"{model}{share}": f"{system}{share}" for share in ("", *(f"_{percent}pct" for percent in SHARES))}
+            end = "_ppl" if model == "rq_rag" else ""
+            of_rows = {f"{model}{share}": f"{system}{share}{end}" for share in ("", *(f"_{percent}pct" for percent in SHARES))}
             points = sorted((float(rows[key]), scores[of]) for key, of in of_rows.items() if key in rows and of in scores)
             if len(points) > 1:
                 curves[f"{system}, {one.setting}"] = points

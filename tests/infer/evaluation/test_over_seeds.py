@@ -12,6 +12,7 @@ from refinery.contract.trace import Cost, Prediction, ScoredPassage, TraceStep
 from refinery.errors import RunDirError
 from refinery.metrics.bootstrap import holm
 
+COST = Cost(calls=1, retrievals=1, prefill_tokens=30, decode_tokens=10)
 QUESTIONS = [Question(id=f"q{n}", text=f"Who is {n}?", answers=["Torvel"], type="rare" if n < 10 else "common") for n in range(40)]
 
 
@@ -89,7 +90,7 @@ def test_named_pairs_are_corrected_together(runs):
 def searched(question: Question, found: list[str], answer: str) -> Prediction:
     passages = [ScoredPassage(id=name, title=name, text=name, retrieval_score=1.0) for name in found]
     step = TraceStep(name="retrieve", depth=0, question=question.text, passages=passages)
-    return Prediction(question_id=question.id, question=question.text, answer=answer, trace=[step], cost=Cost())
+    return Prediction(question_id=question.id, question=question.text, answer=answer, trace=[step], cost=COST)
 
 
 def test_errors_are_divided_by_what_was_found_and_what_was_answered(stored_run, capsys):
