@@ -76,7 +76,7 @@ def _selection(study: Study, steps: Steps, seed: int) -> Path | None:
     keys = [paths_key("questions", [asked]), "reader=jsonl"]
     asking = [*keys, f"llm.base={study.model(generator, seed)}", f"output_dir={trees}", "questions_in_flight=128", *study.infer_keys]
     if is_finished(folder) or (
-        steps.do(f"trees_s{seed}", "-m", "infer", f"{STUDY}/infer/rq_rag.yaml", *asking, "sample=null", "--resume")
+        steps.do(f"trees_s{seed}", "-m", "infer", f"{STUDY}/infer/rq_rag.yaml", *asking, "sample=null", "limit=null", "--resume")
         and steps.do(
             f"labels_{folder.name}",
             *("-m", "distill", f"{STUDY}/distill/selection.yaml", *keys, f"runs=[{trees}]", f"output_dir={folder}", "--resume"),

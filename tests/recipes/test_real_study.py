@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import re
+import shlex
 from itertools import groupby
 from pathlib import Path
 
@@ -222,3 +224,33 @@ def test_a_run_with_many_failed_questions_is_not_finished(tmp_path):
 
 def test_a_run_that_ended_with_an_error_is_not_kept(tmp_path):
     assert not keep(tmp_path / "runs/own/rag", tmp_path / "results")
+
+
+def commands_of(*files):
+    """Every command of study.py and report.py in files: its program, and its words."""
+    text = "\n".join(file.read_text() for file in files).replace("\\\n", " ")
+    return re.findall(r"python recipes/real/(study|report)\.py ([^`#\n|]+)", text)
+
+
+def test_every_command_of_the_pages_and_headers_names_a_task_and_studies_that_exist():
+    pages = [
+        STUDY / "README.md",
+        STUDY / "study.py",
+        STUDY / "report.py",
+        ROOT / "benchmarks/lab/gpu_queue.md",
+        *STUDY.glob("studies/*.yaml"),
+    ]
+    found = commands_of(*pages)
+    assert len(found) >= 12
+    for program, words in found:
+        task, *rest = shlex.split(words) if program == "study" else ("report", *shlex.split(words))
+        assert task in ("prepare", "run", "list", "report")
+        named = [word for word in rest if word.endswith(".yaml")]
+        names = [name for word in named for name in re.sub(r".*\{(.*)\}.*", r"\1", Path(word).name).removesuffix(".yaml").split(",")]
+        assert names
+        assert all((STUDY / f"studies/{name}.yaml").exists() for name in names), words
+
+
+def test_what_is_left_is_listed_without_starting_anything(study, capsys):
+    assert study("list", "seeds=[1]", "groups=[rag_3_10pct]").commands == []
+    assert capsys.readouterr().out.endswith("2 left: open rag_tuned_3_10pct_s1, own rag_tuned_3_10pct_s1\n")
