@@ -12,12 +12,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="output_dir of an infer run, or of a demo for all of its runs")
     parser.add_argument("--baseline", metavar="NAME", help="the system that the others are compared with")
-    parser.add_argument("--metric", action="append", default=[], metavar="NAME", help="show this metric (may be repeated)")
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--metric", action="append", default=[], metavar="NAME", help="show this metric (may be repeated)")
     parser.add_argument("--breakdown", action="store_true", help="also a table for each group of questions")
     parser.add_argument(
         "--over-seeds", action="store_true", help="NAME_s1, NAME_s2 ... as one system, with intervals over seeds and questions together"
     )
-    parser.add_argument(
+    shown.add_argument(
         "--errors",
         action="store_true",
         help="instead of metrics, the share of questions by whether all supporting passages were found and whether the answer is right",

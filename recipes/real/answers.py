@@ -87,11 +87,12 @@ def device_name() -> str:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {os.cpu_count()} cores"
 
 
-def keep_model(folder: Path, results: Path, *, repository: str) -> None:
-    """Copy the scores of a finished training run, and write the card that `refinery push` would publish under a name."""
+def keep_model(folder: Path, results: Path, *, repository: str | None) -> None:
+    """Copy the scores of a finished training run, and with a name write the card that `refinery push` would publish under it."""
     kept = results / folder.name
     kept.mkdir(parents=True, exist_ok=True)
-    (kept / "README.md").write_text(card(folder, repository), encoding="utf-8")
+    if repository:
+        (kept / "README.md").write_text(card(folder, repository), encoding="utf-8")
     shutil.copyfile(folder / "metrics.json", kept / "metrics.json")
 
 

@@ -48,7 +48,8 @@ def measured(results: Path, setting: str, samples: int) -> Measured | None:
     if not folders:
         return None
     runs = [metrics.parent for metrics in (*sorted((results / "closed").glob("*/metrics.json")), *folders)]
-    stored, lines = [open_stored(run) for run in runs], [one for one in compare_over_seeds(runs, metrics=METRICS) if _is_one(one.system)]
+    stored, found = [open_stored(run) for run in runs], compare_over_seeds(runs, metrics=METRICS)
+    lines = [line for line in found if not _is_repeated(line.system)]
     names, chosen = {line.system for line in lines}, _chosen(results / f"validation_{setting.replace('hybrid', 'open')}")
     pairs = [pair for pair in compared(chosen, samples) if names.issuperset(pair)]
     costs = {system: _cost(stored, system) for system in names}
@@ -61,8 +62,8 @@ def measured(results: Path, setting: str, samples: int) -> Measured | None:
         costs={system: _cells(cost) for system, cost in costs.items()},
         tokens=tokens,
         pairs=compare_pairs(runs, pairs, metric=F1) if pairs else {},
-        errors=[line for line in _errors(runs, stored) if _is_one(line.system) and _has_errors_shown(line, chosen)],
-        gap=_gap(lines, chosen),
+        errors=[line for line in _errors(runs, stored) if not _is_repeated(line.system) and _has_errors_shown(line, chosen)],
+        gap=_gap(found, chosen),
         chosen=chosen,
         devices=sorted({(run / "device.txt").read_text(encoding="utf-8") for run in runs}),
     )
@@ -90,9 +91,10 @@ def _errors(runs: Sequence[Path], stored: Sequence[StoredRun]) -> list[PooledLin
     return compare_over_seeds(runs, breakdown=True, errors=True)
 
 
-def _is_one(system: str) -> bool:
-    """Whether it is not a repetition: another selection of a single path."""
-    return not system.startswith(PATH.removesuffix("_ppl")) or system.endswith("_ppl")
+def _is_repeated(system: str) -> bool:
+    """Another selection of a single path, or one that needs no selector from the trees that a selector judged."""
+    is_path, is_judged = system.startswith(PATH.removesuffix("_ppl")), system.startswith(_LEARNED)
+    return (is_path and not system.endswith("_ppl")) or (is_judged and not system.endswith("_learned"))
 
 
 def _has_errors_shown(line: PooledLine, chosen: str | None) -> bool:

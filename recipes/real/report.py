@@ -111,15 +111,18 @@ def _setting(found: Measured) -> Iterator[str]:
 def _verdicts(found: Measured) -> Iterator[str]:
     """A sentence for each system that was to be compared."""
     for system in dict.fromkeys(one for one, _ in found.pairs):
-        of = {other: difference for (one, other), difference in found.pairs.items() if one == system}
-        sides = {
-            "is ahead of": [name for name, one in of.items() if one.low > 0 and one.p < _SURE],
-            "is behind": [name for name, one in of.items() if one.high < 0 and one.p < _SURE],
-        }
-        told = [f"{verb} {_named(names, of)}" for verb, names in sides.items() if names]
-        unsure = [name for name in of if not any(name in names for names in sides.values())]
-        told += [f"cannot be told apart from {', '.join(map(_name, unsure))}"] if unsure else []
-        yield f"{_name(system)} {'; it '.join(told)}."
+        yield f"{_name(system)} {_verdict({other: of for (one, other), of in found.pairs.items() if one == system})}."
+
+
+def _verdict(of: dict[str, Difference]) -> str:
+    ahead = [name for name, one in of.items() if one.low > 0 and one.p < _SURE]
+    behind = [name for name, one in of.items() if one.high < 0 and one.p < _SURE]
+    if len(ahead) == len(of) > 1:
+        nearest = min(of, key=lambda name: of[name].mean)
+        return f"is ahead of all {len(of)} that it is compared with; of the nearest, {_name(nearest)}, by {_difference(of[nearest])}"
+    told = [f"{verb} {_named(names, of)}" for verb, names in (("is ahead of", ahead), ("is behind", behind)) if names]
+    unsure = [_name(name) for name in of if name not in (*ahead, *behind)]
+    return "; it ".join([*told, *([f"cannot be told apart from {', '.join(unsure)}"] if unsure else [])])
 
 
 def _named(names: Sequence[str], of: dict[str, Difference]) -> str:

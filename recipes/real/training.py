@@ -56,7 +56,8 @@ def train(study: Study, steps: Steps, name: str, seed: int) -> bool:
         keys += [key.replace("{encoder}", str(study.encoder)) for key in study.keys_of.get(name, [])]
         if not steps.do(f"train_{folder.name}", "-m", "train", f"{STUDY}/train/{model.recipe}.yaml", *keys, "--resume"):
             return False
-    keep_model(folder, study.results_folder / "models", repository=f"OWNER/{study.base_name}-{name.replace('_', '-')}")
+    repository = f"OWNER/{study.base_name}-{name.replace('_', '-')}" if seed == study.seeds[0] else None  # one card for all seeds
+    keep_model(folder, study.results_folder / "models", repository=repository)
     return True
 
 

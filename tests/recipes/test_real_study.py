@@ -12,12 +12,13 @@ from helpers.real_study import ROOT, STUDY
 
 from distill.recipe import DistillRecipe
 from infer.recipe import InferRecipe
-from recipes.real.answers import expand, keep
+from recipes.real.answers import expand, keep, keep_model
 from recipes.real.nested import write_rest, write_share
 from recipes.real.rows import ENDINGS, write_open_questions
 from recipes.real.study import main
 from recipes.real.systems import MODELS, groups
 from refinery.contract.records import Passage, write_records
+from refinery.hub.push import card
 from refinery.questions.base import read_questions
 from refinery.runtime.recipe import load_recipe
 from train.recipe import TrainRecipe
@@ -254,3 +255,23 @@ def test_every_command_of_the_pages_and_headers_names_a_task_and_studies_that_ex
 def test_what_is_left_is_listed_without_starting_anything(study, capsys):
     assert study("list", "seeds=[1]", "groups=[rag_3_10pct]").commands == []
     assert capsys.readouterr().out.endswith("2 left: open rag_tuned_3_10pct_s1, own rag_tuned_3_10pct_s1\n")
+
+
+def test_a_trained_models_scores_are_kept_with_the_card_that_would_be_pushed(tmp_path):
+    recipe = load_recipe(STUDY / "train/rq_rag.yaml", TrainRecipe, [f"output_dir={tmp_path}/rq_rag_s1"])
+    recipe.output_dir.mkdir()
+    record = {
+        "stage": "train",
+        "recipe": recipe.model_dump(mode="json"),
+        "commit": "abc",
+        "versions": {"refinery": "1"},
+        "started": "",
+        "command": [],
+    }
+    for name, values in (("run", record), ("metrics", {"rows": 1768}), ("data", {"files": []})):
+        (recipe.output_dir / f"{name}.json").write_text(json.dumps(values))
+    keep_model(recipe.output_dir, tmp_path / "results", repository="OWNER/base-rq-rag")
+    kept = tmp_path / "results/rq_rag_s1"
+    assert json.loads((kept / "metrics.json").read_text()) == {"rows": 1768}
+    assert (kept / "README.md").read_text() == card(recipe.output_dir, "OWNER/base-rq-rag")
+    assert "# base-rq-rag" in (kept / "README.md").read_text()

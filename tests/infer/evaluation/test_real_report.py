@@ -25,9 +25,8 @@ def right(count):
 
 def tree(question, **selected):
     """A tree with a right and a wrong path; each strategy selects an answer."""
-    paths = [
-        Trajectory(question_id=question.id, question=question.text, steps=[Step(action="answer", text=of)]) for of in ("Torvel", "Oslo")
-    ]
+    known = {"question_id": question.id, "question": question.text}
+    paths = [Trajectory(**known, steps=[Step(action="answer", text=text)]) for text in ("Torvel", "Oslo")]
     cost = Cost(calls=26, retrievals=6, prefill_tokens=2000, decode_tokens=100)
     answer = next(iter(selected.values()))
     return Prediction(**known, answer=answer, selected=selected, paths=paths, trace=[], cost=cost)
@@ -81,6 +80,14 @@ def test_a_system_is_ahead_only_of_what_its_interval_leaves_behind(keep, page, t
     assert text.count("`rq_rag_adaptive` |") == 4  # once in the table, and three comparisons
     assert "on a test's GPU" in told
     assert "F1 (%)" in (tmp_path / "page/real_smollm2-135m.svg").read_text()
+
+
+def test_a_system_that_is_ahead_of_everything_is_said_to_be_with_the_nearest(keep, page):
+    keep("own", "rag_tuned_3_s42", right(8))
+    keep("own", "rag_tuned_6_s42", right(4))
+    keep("own", "rq_rag_adaptive_s42", trees(**dict.fromkeys(STRATEGIES, 32)))
+    told = " ".join(page().split())
+    assert "`rq_rag_adaptive` is ahead of all 2 that it is compared with; of the nearest, `rag_tuned_3`, by +60.0 [" in told
 
 
 def test_the_selection_is_the_best_of_the_validation_questions(keep, page):
