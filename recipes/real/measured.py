@@ -62,7 +62,7 @@ def measured(results: Path, setting: str, samples: int) -> Measured | None:
         costs={system: _cells(cost) for system, cost in costs.items()},
         tokens=tokens,
         pairs=compare_pairs(runs, pairs, metric=F1) if pairs else {},
-        errors=[line for line in _errors(runs, stored) if not _is_repeated(line.system) and _has_errors_shown(line, chosen)],
+        errors=[line for line in _errors(runs, stored) if _has_errors_shown(line)],
         gap=_gap(found, chosen),
         chosen=chosen,
         devices=sorted({(run / "device.txt").read_text(encoding="utf-8") for run in runs}),
@@ -97,10 +97,12 @@ def _is_repeated(system: str) -> bool:
     return (is_path and not system.endswith("_ppl")) or (is_judged and not system.endswith("_learned"))
 
 
-def _has_errors_shown(line: PooledLine, chosen: str | None) -> bool:
+def _has_errors_shown(line: PooledLine) -> bool:
+    """A tree has several paths to an answer, and no single outcome: only its upper bound is shown, beside the single path."""
     if line.group == ALL:
-        return _SHARE not in line.system
-    return line.group != "multi_hop" and line.system in (READER, PATH, chosen)  # all of these questions have several hops
+        is_tree = line.system.startswith(_TREE) and line.system not in (PATH, f"{_TREE}_upper_bound")
+        return not is_tree and _SHARE not in line.system
+    return line.group != "multi_hop" and line.system in (READER, PATH)  # all of these questions have several hops
 
 
 def _cost(stored: Sequence[StoredRun], system: str) -> dict[str, float]:

@@ -104,8 +104,11 @@ def _setting(found: Measured) -> Iterator[str]:
     yield from _wrapped(" ".join([*_verdicts(found), *_gap(found)]))
     if found.errors:
         shown = [[_name(line.system), line.group, *(_estimate(line.scores[name]) for name in OUTCOMES)] for line in found.errors]
-        yield "All supporting passages were found or one was missed, and the answer is right or wrong, in percent of the questions:"
-        yield from ["", *table(["system", "questions", *OUTCOMES], shown, numbers=True), ""]
+        yield from _wrapped(
+            "All supporting passages were found or one was missed, and the answer is right or wrong, in percent of the questions. "
+            "The upper bound counts what any path of a tree found or answered."
+        )
+        yield from [*table(["system", "questions", *OUTCOMES], shown, numbers=True), ""]
 
 
 def _verdicts(found: Measured) -> Iterator[str]:
