@@ -24,6 +24,7 @@ from recipes.real.steps import Call, Steps, call
 from recipes.real.study_recipe import STUDY, Study
 from recipes.real.systems import LABELS, SETTINGS, Group, Run, groups
 from recipes.real.training import label, paths_key, relevance_threshold, train
+from refinery.errors import RunDirError
 from refinery.runtime.recipe import load_recipe
 from refinery.runtime.run.command import guarded
 
@@ -54,24 +55,34 @@ def main(argv: Sequence[str] | None = None, *, runs: Call = call) -> int:
 
 
 def prepare(study: Study, runs: Call) -> None:
-    """Make what needs no GPU: rows, base, indexes, and the labels for which no model is asked."""
+    """Make what needs no GPU: rows, base, indexes, and the labels for which no model is asked. Raises RunDirError when a step fails."""
     steps = Steps(study.output, call=runs)
-    if study.rows is None:
-        source = ["--source", str(study.source)] if study.source else []
-        steps.do("rows", f"{STUDY}/rows.py", "--output", str(study.rows_folder), *source)
-    if study.base is None:
-        steps.do("base", f"{STUDY}/model.py", "--base", study.base_name, "--output", study.base_model)
-    _index(study, steps, "bm25")
-    if _link_encoder(study):
-        _index(study, steps, "dense", "--set", f"options.encoder.model={study.encoder}", "options.encoder.max_length=256")
+    if not (_sources(study, steps) and _indexes(study, steps)):
+        raise _failed(steps)
     write_open_questions(study.rows_folder, study.output / "open")
-    for name in (name for name, labels in LABELS.items() if not labels.needs_base):
-        label(study, steps, name)
+    if not all(label(study, steps, name) for name, labels in LABELS.items() if not labels.needs_base):
+        raise _failed(steps)
 
 
-def _index(study: Study, steps: Steps, retriever: str, *keys: str) -> None:
+def _failed(steps: Steps) -> RunDirError:
+    return RunDirError(f"{steps.folder}/logs: the last step failed. Mend what its log says, and give the same command again.")
+
+
+def _sources(study: Study, steps: Steps) -> bool:
+    source = ["--source", str(study.source)] if study.source else []
+    rows = [f"{STUDY}/rows.py", "--output", str(study.rows_folder), *source]
+    base = [f"{STUDY}/model.py", "--base", study.base_name, "--output", study.base_model]
+    return (study.rows is not None or steps.do("rows", *rows)) and (study.base is not None or steps.do("base", *base))
+
+
+def _indexes(study: Study, steps: Steps) -> bool:
+    dense = ["--set", f"options.encoder.model={study.encoder}", "options.encoder.max_length=256"]
+    return _index(study, steps, "bm25") and (not _link_encoder(study) or _index(study, steps, "dense", *dense))
+
+
+def _index(study: Study, steps: Steps, retriever: str, *keys: str) -> bool:
     command = ["-m", "refinery.cli", "index", f"{study.rows_folder}/passages.jsonl", "--output", str(study.index(retriever))]
-    steps.do(f"index_{retriever}", *command, "--retriever", f"recipes/retrieval/{retriever}.yaml", "--resume", *keys)
+    return steps.do(f"index_{retriever}", *command, "--retriever", f"recipes/retrieval/{retriever}.yaml", "--resume", *keys)
 
 
 def _link_encoder(study: Study) -> bool:

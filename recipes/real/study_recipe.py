@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from recipes.real.rows import ENDINGS
 from recipes.real.systems import groups
@@ -33,6 +33,13 @@ class Study(Recipe):
     keys_of: dict[str, list[str]] = Field(
         default={}, description="of a single model's training run, by its name, after `train_keys`; `{encoder}` is the encoder's folder"
     )
+
+    @field_validator("groups")
+    @classmethod
+    def _known(cls, names: list[str]) -> list[str]:
+        if unknown := [name for name in names if name not in groups(1)]:
+            raise ValueError(f"no group '{unknown[0]}'. Available: {', '.join(groups(1))}")
+        return names
 
     @property
     def results_folder(self) -> Path:

@@ -29,22 +29,23 @@ FIRST = "groups=[untrained, rag_3, rq_rag, rag_6, rag_10, prompted]"
 
 
 class Machine:
-    """Runs no command, but leaves what a finished one leaves."""
+    """Runs no command, but leaves what a finished one leaves, and gives an exit code."""
 
-    def __init__(self):
-        self.commands = []
+    def __init__(self, code):
+        self.commands, self.recipes, self.code = [], [], code
 
     def __call__(self, command, log):
         words = command[command.index("-m") + 1 :] if "-m" in command else command[-1:]
         self.commands.append(list(command))
         log.write_text("options.relevance_threshold=0.25  # on 9 labels")
-        for recipe in recipes_of(self.commands[-1]):
+        self.recipes += (recipes := recipes_of(list(command)))  # several commands run side by side
+        for recipe in recipes:
             recipe.output_dir.mkdir(parents=True, exist_ok=True)
             (recipe.output_dir / "metrics.json").write_text("{}")
             if words[0] == "distill":
                 for part in ("train", "validation"):
                     (recipe.output_dir / f"{part}.jsonl").write_text('{"question_id": "q"}\n')
-        return 0
+        return self.code
 
 
 def recipes_of(command):
@@ -58,7 +59,7 @@ def recipes_of(command):
 
 
 def of(machine, stage):
-    return [recipe for command in machine.commands for recipe in recipes_of(command) if isinstance(recipe, STAGES[stage])]
+    return [recipe for recipe in machine.recipes if isinstance(recipe, STAGES[stage])]
 
 
 @pytest.fixture
@@ -68,10 +69,10 @@ def study(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("recipes.real.training.keep_model", lambda folder, results, repository: None)
 
-    def run(task, *keys, name="qwen2.5-coder-0.5b"):
-        machine = Machine()
+    def run(task, *keys, name="qwen2.5-coder-0.5b", code=0):
+        machine = Machine(code)
         kept = [f"output={tmp_path}/out", f"results={tmp_path}/results", f"rows={STUDY}/data"]
-        assert main([task, str(STUDY / f"studies/{name}.yaml"), *kept, *keys], runs=machine) == 0
+        assert main([task, str(STUDY / f"studies/{name}.yaml"), *kept, *keys], runs=machine) == code
         return machine
 
     return run
@@ -194,6 +195,17 @@ def test_labels_and_index_are_prepared_without_a_model(study):
         *("refinement", "answers_3", "answers_6", "answers_10"),
         *(f"{task}{part}" for task in ("relevance", "decomposition") for part in ("", "_validation")),
     }
+
+
+def test_preparing_stops_at_the_step_that_failed(study, capsys):
+    machine = study("prepare", code=2)
+    assert len(machine.commands) == 1
+    assert "the last step failed" in capsys.readouterr().err
+
+
+def test_a_group_that_does_not_exist_is_named(study, capsys):
+    study("list", "groups=[rag3]", code=2)
+    assert "groups: no group 'rag3'. Available: untrained, rag_3, rq_rag" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("path", sorted(STUDY.glob("studies/*.yaml")), ids=lambda path: path.stem)
