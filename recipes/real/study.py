@@ -97,7 +97,7 @@ def run(study: Study, runs: Call) -> None:
     if study.base is None:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
     steps = Steps(study.output, study.minutes, runs)
-    has_vectors = (study.index("dense") / "index.json").exists()
+    has_vectors = study.encoder.exists() and (study.index("dense") / "index.json").exists()
     for work in works(study, [setting for setting in SETTINGS if setting != "hybrid" or has_vectors]):
         if not work.missing:
             continue

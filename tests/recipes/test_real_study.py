@@ -89,7 +89,8 @@ def test_every_model_is_trained_once_a_seed_and_then_answers(study):
 
 
 def test_each_setting_searches_its_own_corpus_and_asks_its_own_questions(study, tmp_path):
-    (tmp_path / "out/index_dense").mkdir(parents=True)
+    for folder in ("index_dense", "encoder"):
+        (tmp_path / "out" / folder).mkdir(parents=True)
     (tmp_path / "out/index_dense/index.json").write_text("{}")
     for recipe in of(study("run", "seeds=[42]", FIRST), "infer"):
         setting = recipe.output_dir.parent.name
