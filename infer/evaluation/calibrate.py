@@ -52,7 +52,7 @@ async def _probs(pipeline: Pipeline, judge: Judge[Any], rows: Sequence[JudgeLabe
 
     async def share(row: JudgeLabel) -> float:
         async with gate:
-            context = session.context_for(judge.name, judge.prompt(row))
+            context = session.context_for(judge.name, session.fit_prompt(judge.name, judge.prompt(row), to_write=1))
             return (await context.label_probs(judge.labels, adapter=session.adapter(judge.name)))[judge.labels[1]]
 
     try:

@@ -1,8 +1,10 @@
-"""`refinery compare --over-seeds`: models that were trained with several seeds as one system.
+"""`refinery compare --over-seeds` and `--errors`: models that were trained with several seeds as one system.
 
 A system's runs are named NAME_s1, NAME_s2 and so on; a run without a seed in its name, such as an untrained model's, is a system of one.
 Intervals are over seeds and questions together, and the p-values of all systems that a table compares with its baseline are corrected by
 Holm's method, metric by metric: pass the runs that you meant to compare before you looked.
+
+`errors` gives the shares of search_outcomes.py in place of metrics, of the systems whose searches can be compared with what was needed.
 """
 
 import re
@@ -11,12 +13,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from infer.evaluation.compare import check_comparable, shown_metrics, systems_of
 from infer.evaluation.evaluate import groups_in
 from infer.evaluation.finished_runs import stored_runs
+from infer.evaluation.search_outcomes import FOUND, OUTCOMES, outcome
 from infer.evaluation.tables.comparison import System, difference_text, number_cell
 from refinery.errors import RunDirError
 from refinery.metrics.bootstrap import Difference, holm, over_seeds
@@ -26,6 +30,7 @@ from refinery.text import printable
 
 _SEED = re.compile(r"_s\d+(?=_|$)")
 _FIELDS = (("scores", "mean"), ("scores", "low"), ("scores", "high"), *(("differences", field) for field in ("mean", "low", "high", "p")))
+_Key = TypeVar("_Key")
 _Scores = dict[str, dict[str, float]]  # by metric and question id, in percent
 
 
@@ -48,10 +53,11 @@ def print_over_seeds(
     metrics: Sequence[str] = (),
     breakdown: bool = False,
     force: bool = False,
+    errors: bool = False,
     table_format: TableFormat = "terminal",
 ) -> None:
     """Write the tables to stdout."""
-    lines = compare_over_seeds(runs, baseline=baseline, metrics=metrics, breakdown=breakdown, force=force)
+    lines = compare_over_seeds(runs, baseline=baseline, metrics=metrics, breakdown=breakdown, force=force, errors=errors)
     if table_format == "csv":
         sys.stdout.write(render_table(*_numbers(lines), "csv"))
         return
@@ -62,24 +68,55 @@ def print_over_seeds(
 
 
 def compare_over_seeds(
-    runs: Sequence[Path], *, baseline: str | None = None, metrics: Sequence[str] = (), breakdown: bool = False, force: bool = False
+    runs: Sequence[Path],
+    *,
+    baseline: str | None = None,
+    metrics: Sequence[str] = (),
+    breakdown: bool = False,
+    force: bool = False,
+    errors: bool = False,
 ) -> list[PooledLine]:
     """One line per system, or with `breakdown` per group and system, over the questions that all runs answered.
 
     Raises RunDirError as `compare`, and for a baseline that is no system.
     """
+    pooled = _pooled(runs, force=force, errors=errors)
+    if baseline is not None and baseline not in pooled:
+        raise RunDirError(f"baseline '{baseline}': no system has this name. Choose one of: {', '.join(pooled)}.")
+    systems = [system for of_name in pooled.values() for system in of_name]
+    shown = OUTCOMES if errors else shown_metrics(systems, metrics)
+    scores = {name: [_scores(system, shown) for system in of_name] for name, of_name in pooled.items()}
+    return [line for group, ids in _groups(pooled, breakdown=breakdown).items() for line in _lines(group, ids, scores, shown, baseline)]
+
+
+def compare_pairs(runs: Sequence[Path], pairs: Sequence[tuple[str, str]], *, metric: str) -> dict[tuple[str, str], Difference]:
+    """The difference of each pair's first system from its second, over the questions that all runs answered.
+
+    The p-values are corrected for the number of pairs (Holm): name those that you meant to compare before you looked.
+    """
+    pooled = _pooled(runs)
+    scores = {name: [_scores(system, [metric]) for system in systems] for name, systems in pooled.items()}
+    grid = _grid(_groups(pooled, breakdown=False)[ALL], scores, metric)
+    return _corrected({pair: over_seeds(grid[pair[0]], grid[pair[1]]) for pair in pairs})
+
+
+def without_seed(name: str) -> str:
+    """The name that all seeds of a system or a model share."""
+    return _SEED.sub("", name)
+
+
+def _pooled(runs: Sequence[Path], *, force: bool = False, errors: bool = False) -> dict[str, list[System]]:
+    """The systems of all seeds by name."""
     stored = [run for path in runs for run in stored_runs(path)]
     if not force:
         check_comparable(stored)
     pooled: dict[str, list[System]] = defaultdict(list)
     for system in systems_of(stored):
-        pooled[_SEED.sub("", system.name)].append(system)
-    if baseline is not None and baseline not in pooled:
-        raise RunDirError(f"baseline '{baseline}': no system has this name. Choose one of: {', '.join(pooled)}.")
-    shown = shown_metrics([system for systems in pooled.values() for system in systems], metrics)
-    groups = _groups(pooled, breakdown=breakdown)
-    scores = {name: [_scores(system, shown) for system in systems] for name, systems in pooled.items()}
-    return [line for group, ids in groups.items() for line in _lines(group, ids, scores, shown, baseline)]
+        if not errors or FOUND in system.results[ALL]["metrics"]:
+            pooled[without_seed(system.name)].append(system)
+    if not pooled:
+        raise RunDirError(f"{runs[0]}: no run's searches can be compared with what was needed, as its corpus has other passage ids.")
+    return pooled
 
 
 def _groups(pooled: dict[str, list[System]], *, breakdown: bool) -> dict[str, list[str]]:
@@ -96,7 +133,7 @@ def _groups(pooled: dict[str, list[System]], *, breakdown: bool) -> dict[str, li
 def _scores(system: System, metrics: Sequence[str]) -> _Scores:
     found: _Scores = {metric: {} for metric in metrics}
     for row in system.run.scores():
-        for metric, score in row.scores[system.name].items():
+        for metric, score in (row.scores[system.name] | outcome(row, system.name)).items():
             if metric in found:
                 found[metric][row.question_id] = 100 * score
     return found
@@ -120,9 +157,13 @@ def _grid(ids: Sequence[str], scores: dict[str, list[_Scores]], metric: str) -> 
 
 
 def _differences(grid: dict[str, np.ndarray], baseline: str) -> dict[str, Difference]:
-    found = {name: over_seeds(scores, grid[baseline]) for name, scores in grid.items() if name != baseline}
+    return _corrected({name: over_seeds(scores, grid[baseline]) for name, scores in grid.items() if name != baseline})
+
+
+def _corrected(found: dict[_Key, Difference]) -> dict[_Key, Difference]:
+    """The differences with p-values for all of them together."""
     corrected = holm([difference.p for difference in found.values()])
-    return {name: replace(difference, p=p) for (name, difference), p in zip(found.items(), corrected, strict=True)}
+    return {key: replace(difference, p=p) for (key, difference), p in zip(found.items(), corrected, strict=True)}
 
 
 def _cells(lines: Sequence[PooledLine]) -> tuple[list[str], list[list[str]]]:

@@ -11,6 +11,7 @@ import argparse
 import gzip
 import itertools
 import json
+import os
 import shutil
 import sys
 import time
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from infer.__main__ import main as infer
 from infer.recipe import InferRecipe
+from refinery.hub.push import card
 from refinery.runtime.recipe import load_recipe
 
 _MOST_FAILED = 0.01
@@ -59,27 +61,46 @@ def _answer(run: Sequence[str], results: Path, until: float) -> int:
         print(f"{folder}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         code = 1
     print(f"{folder}: exit code {code} after {time.time() - began:.0f} s", flush=True)
-    return 0 if code in (0, 2) and keep(folder, results) else code
+    return 0 if code in (0, 2) and keep(folder, results) else code or 1
 
 
 def keep(folder: Path, results: Path) -> bool:
     """Copy what is small of a finished run, the metrics last, because they say that it is finished. False if too many questions failed."""
+    if not (folder / "metrics.json").exists():  # exit code 2 is also that of an error
+        return False
     metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
     if metrics["failed"] > _MOST_FAILED * metrics["questions"]:
         return False
     kept = results / folder.parent.name / folder.name
     kept.mkdir(parents=True, exist_ok=True)
     (kept / "scores.jsonl.gz").write_bytes(gzip.compress((folder / "scores.jsonl").read_bytes(), mtime=0))
+    (kept / "device.txt").write_text(device_name(), encoding="utf-8")
     for name in ("run.json", "metrics.json"):
         shutil.copyfile(folder / name, kept / name)
     return True
 
 
+def device_name() -> str:
+    """The accelerator of this machine, or its processor cores."""
+    import torch
+
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {os.cpu_count()} cores"
+
+
+def keep_model(folder: Path, results: Path, *, repository: str | None) -> None:
+    """Copy the scores of a finished training run, and with a name write the card that `refinery push` would publish under it."""
+    kept = results / folder.name
+    kept.mkdir(parents=True, exist_ok=True)
+    if repository:
+        (kept / "README.md").write_text(card(folder, repository), encoding="utf-8")
+    shutil.copyfile(folder / "metrics.json", kept / "metrics.json")
+
+
 def expand(results: Path, output: Path) -> None:
     """Write the kept runs as `refinery compare` reads them."""
-    for metrics in sorted(results.glob("*/*/metrics.json")):
-        folder = output / metrics.parent.relative_to(results)
-        shutil.copytree(metrics.parent, folder, dirs_exist_ok=True)
+    for scores in sorted(results.glob("*/*/scores.jsonl.gz")):
+        folder = output / scores.parent.relative_to(results)
+        shutil.copytree(scores.parent, folder, dirs_exist_ok=True)
         (folder / "scores.jsonl").write_bytes(gzip.decompress((folder / "scores.jsonl.gz").read_bytes()))
 
 

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 from refinery.contract.records import Passage, Question, write_records
 from refinery.errors import RecordError
-from refinery.questions.base import file_rows, read_questions
+from refinery.questions.base import file_rows, iter_questions, read_questions
+from refinery.retrievers.base import read_passages
 from refinery.runtime.files.fingerprint import sha256
 from refinery.runtime.files.hub_dataset import parse_address, without_nulls
 from refinery.runtime.run.command import guarded
@@ -152,6 +153,30 @@ def corpus_of(questions: Iterable[Question]) -> list[Passage]:
 
 def _is_part(text: str, texts: Iterable[str]) -> bool:
     return any(text in other for other in texts if other != text)
+
+
+def write_open_questions(rows: Path, output: Path) -> None:
+    """Write the questions to ask in the corpus, without paragraphs: their supporting ones are named as the corpus names them."""
+    of_title: dict[str, list[Passage]] = defaultdict(list)
+    for passage in read_passages(rows / "passages.jsonl"):
+        of_title[passage.title].append(passage)
+    output.mkdir(parents=True, exist_ok=True)
+    for dataset, ending in ENDINGS.items():
+        for part in ("validation", "test"):
+            asked = iter_questions([rows / dataset / f"{part}{ending}"], reader="by_folder")
+            write_records(output / f"{dataset}_{part}.jsonl", (_in_corpus(question, of_title) for question in asked))
+
+
+def _in_corpus(question: Question, of_title: dict[str, list[Passage]]) -> Question:
+    own = {passage.id: passage for passage in question.passages or []}
+    named = {name: _name_in_corpus(passage, of_title) for name, passage in own.items()}
+    return question.model_copy(update={"passages": None, "supporting": [named.get(name, name) for name in question.supporting or []]})
+
+
+def _name_in_corpus(passage: Passage, of_title: dict[str, list[Passage]]) -> str:
+    """The id of the passage that has the whole text; its own where there is none, which no search finds."""
+    text = " ".join(passage.text.split())
+    return next((held.id for held in of_title[passage.title] if text in held.text), passage.id)
 
 
 if __name__ == "__main__":

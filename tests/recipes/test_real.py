@@ -26,7 +26,8 @@ from refinery.runtime.run.command import stage_parser
 from train.recipe import TrainRecipe
 
 STAGES = {"distill": DistillRecipe, "train": TrainRecipe, "infer": InferRecipe}
-RECIPES = sorted(STUDY.glob("*/*.yaml"))
+RECIPES = sorted(path for stage in STAGES for path in STUDY.glob(f"{stage}/*.yaml"))
+OF_MORE_ROWS = {STUDY / f"{stage}/selection.yaml" for stage in ("distill", "train")}  # which study.py runs
 PARTS = {"train": 252, "validation": 42, "test": 126}
 _NOTED = "\x1e"
 # What `run.sh` finds in place of the two programs: they only note what they are called with.
@@ -166,7 +167,7 @@ def test_every_step_reads_what_is_shipped_or_an_earlier_step_made(commands):
 
 def test_every_recipe_is_run_and_no_two_runs_share_a_folder(commands):
     stages = [command for command in commands if command[:1] == ["refinery"] and command[1] in STAGES]
-    assert {ROOT / command[2] for command in stages} == set(RECIPES)
+    assert {ROOT / command[2] for command in stages} == set(RECIPES) - OF_MORE_ROWS
     folders = [stage_recipe(command).output_dir for command in stages]
     assert len(folders) == len(set(folders))
 

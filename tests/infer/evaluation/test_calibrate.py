@@ -55,7 +55,7 @@ def test_a_threshold_has_no_more_digits_than_it_needs():
 @pytest.mark.parametrize("role", ["self_knowledge", "relevance"])
 def test_the_command_prints_the_option_as_a_recipe_takes_it(role, tmp_path, tiny_bases, capsys):
     asked = [{"question_id": f"q{number}", "question": f"Who directed film {number}?"} for number in range(6)]
-    passage = Passage(id="p", title="Dune", text="Dune is a film.")
+    passage = Passage(id="p", title="Dune", text="Dune is a film. " * 200)  # more than the model's context, so it is shortened
     rows = {
         "self_knowledge": [KnowledgeLabel(**one, label=("know", "unknow")[i % 2]) for i, one in enumerate(asked)],
         "relevance": [RelevanceLabel(**one, passage=passage, label=("relevant", "irrelevant")[i % 2]) for i, one in enumerate(asked)],

@@ -5,10 +5,14 @@ import io
 
 import pytest
 
-from infer.evaluation.over_seeds import compare_over_seeds, print_over_seeds
+from infer.evaluation.over_seeds import compare_over_seeds, compare_pairs, print_over_seeds
+from infer.evaluation.search_outcomes import OUTCOMES
 from refinery.contract.records import Question
+from refinery.contract.trace import Cost, Prediction, ScoredPassage, TraceStep
 from refinery.errors import RunDirError
+from refinery.metrics.bootstrap import holm
 
+COST = Cost(calls=1, retrievals=1, prefill_tokens=30, decode_tokens=10)
 QUESTIONS = [Question(id=f"q{n}", text=f"Who is {n}?", answers=["Torvel"], type="rare" if n < 10 else "common") for n in range(40)]
 
 
@@ -73,3 +77,37 @@ def test_programs_get_numbers(runs, capsys):
 def test_a_baseline_that_is_no_system_is_named(runs):
     with pytest.raises(RunDirError, match="baseline 'tuned_s1': no system has this name. Choose one of: rag, tuned, search"):
         compare_over_seeds(runs, baseline="tuned_s1")
+
+
+def test_named_pairs_are_corrected_together(runs):
+    pairs = [("search", "tuned"), ("tuned", "rag")]
+    found = compare_pairs(runs, pairs, metric="em.squad")
+    assert [found[pair].mean for pair in pairs] == [22.5, 32.5]
+    alone = [compare_pairs(runs, [pair], metric="em.squad")[pair].p for pair in pairs]
+    assert [found[pair].p for pair in pairs] == holm(alone)
+
+
+def searched(question: Question, found: list[str], answer: str) -> Prediction:
+    passages = [ScoredPassage(id=name, title=name, text=name, retrieval_score=1.0) for name in found]
+    step = TraceStep(name="retrieve", depth=0, question=question.text, passages=passages)
+    return Prediction(question_id=question.id, question=question.text, answer=answer, trace=[step], cost=COST)
+
+
+def test_errors_are_divided_by_what_was_found_and_what_was_answered(stored_run, capsys):
+    asked = [question.model_copy(update={"supporting": ["a", "b"]}) for question in QUESTIONS]
+    found = [["a", "b", "c"], ["b", "a"], ["a"], []] * 10
+    answers = ["Torvel", "Oslo", "Oslo", "Torvel"] * 10
+    runs = [
+        stored_run("rag_s1", asked, [searched(*one) for one in zip(asked, found, answers, strict=True)]),
+        stored_run("rag_s2", asked, [searched(question, ["a", "b"], "Torvel") for question in asked]),
+        stored_run("direct", asked, ["Torvel"] * 40),  # its scores have no passages
+    ]
+    print_over_seeds(runs, errors=True, table_format="csv")
+    (line,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert (line["system"], line["seeds"]) == ("rag", "2")
+    assert [float(line[f"{name} mean"]) for name in OUTCOMES] == [62.5, 12.5, 12.5, 12.5]
+
+
+def test_runs_in_a_corpus_of_other_ids_have_no_errors_to_divide(runs):
+    with pytest.raises(RunDirError, match="no run's searches can be compared with what was needed"):
+        compare_over_seeds(runs, errors=True)

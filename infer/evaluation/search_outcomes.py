@@ -1,0 +1,21 @@
+"""Whether a question's searches found all that it needs, and whether its answer is right: one of four outcomes, from the scores alone.
+
+`error_cause.py` says more about a single wrong answer, and needs its trace. A tree's selection has found the passages if every path that
+ends in the selected answer has; its upper bound if any path has.
+"""
+
+from infer.evaluation.scores import QuestionScores
+from refinery.metrics.registry import metrics_of
+
+FOUND = "recall.retrieval"
+OUTCOMES = ("found, right", "found, wrong", "missed, right", "missed, wrong")
+_RIGHT_FROM = 0.5  # of the first metric that the dataset's papers report, as on a run's page
+
+
+def outcome(row: QuestionScores, system: str) -> dict[str, float]:
+    """1.0 for the outcome and 0.0 for the others; empty without supporting passages of this corpus, or without a gold answer."""
+    scores, metric = row.scores[system], metrics_of(row.dataset)[0]
+    if FOUND not in scores or metric not in scores:
+        return {}
+    found, right = "found" if scores[FOUND] == 1 else "missed", "right" if scores[metric] >= _RIGHT_FROM else "wrong"
+    return {name: float(name == f"{found}, {right}") for name in OUTCOMES}

@@ -1,0 +1,102 @@
+"""Labels and models of a study: each is made where its results are still needed and it is not there."""
+
+import re
+from pathlib import Path
+
+import yaml
+
+from infer.recipe import InferRecipe
+from recipes.real.answers import keep_model
+from recipes.real.nested import write_rest, write_share
+from recipes.real.steps import Steps
+from recipes.real.study_recipe import STUDY, Study
+from recipes.real.systems import JUDGES, LABELS, MODELS, SHARES
+from refinery.runtime.recipe import load_recipe
+
+_JOINED = ("epochs=2", "learning_rate=2e-5", "per_device_train_batch_size=1", "packing=true")
+_ONCE = ("eval_steps=null", "metric_for_best_model=null", "save_steps=10000", "logging_steps=8")  # scored at the end alone
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether a run has ended."""
+    return (folder / "metrics.json").exists()
+
+
+def paths_key(name: str, files: list[Path]) -> str:
+    """A recipe's key with a list of files."""
+    return f"{name}=[{', '.join(map(str, files))}]"
+
+
+def label(study: Study, steps: Steps, name: str) -> bool:
+    """Make labels, each part of the rows in a folder. False if that failed."""
+    labels = LABELS[name]
+    return all(_label_part(study, steps, name, part) for part in labels.parts)
+
+
+def _label_part(study: Study, steps: Steps, name: str, part: str) -> bool:
+    labels, folder = LABELS[name], study.labels(name if part == "train" else f"{name}_{part}")
+    if is_finished(folder):
+        return True
+    files = [paths_key("questions", study.files(part, labels.datasets)), paths_key("evaluation_sets", study.files("test"))]
+    keys = [*files, f"output_dir={folder}", *labels.keys, *([f"target.base={study.base_model}"] if labels.needs_base else [])]
+    keys += study.label_keys if part == "train" else []
+    return steps.do(f"labels_{folder.name}", "-m", "distill", f"{STUDY}/distill/{labels.recipe}.yaml", *keys, "--resume")
+
+
+def train(study: Study, steps: Steps, name: str, seed: int) -> bool:
+    """Train a model, and keep its scores and its card among the results. False if it is not there afterwards."""
+    model, folder = MODELS[name], study.model(name, seed)
+    labels = _selection(study, steps, seed) if model.labels == "selection" else _share(study, steps, model.labels, model.percent)
+    if labels is None:
+        return False
+    if not is_finished(folder):
+        held_out = study.labels(f"{model.labels}_validation") / "validation.jsonl"
+        keys = [f"base={study.base_model}", f"data=[{labels}]", f"validation=[{held_out if held_out.exists() else ''}]"]
+        keys += [f"output_dir={folder}", f"seed={seed}", *(_JOINED if model.is_joined else ()), *model.keys, *_ONCE, *study.train_keys]
+        keys += [key.replace("{encoder}", str(study.encoder)) for key in study.keys_of.get(name, [])]
+        if not steps.do(f"train_{folder.name}", "-m", "train", f"{STUDY}/train/{model.recipe}.yaml", *keys, "--resume"):
+            return False
+    repository = f"OWNER/{study.base_name}-{name.replace('_', '-')}" if seed == study.seeds[0] else None  # one card for all seeds
+    keep_model(folder, study.results_folder / "models", repository=repository)
+    return True
+
+
+def _share(study: Study, steps: Steps, labels: str, percent: int) -> Path | None:
+    """The file of labels, or of those of a share of the questions."""
+    if not label(study, steps, labels):
+        return None
+    whole = study.labels(labels) / "train.jsonl"
+    return whole if percent == 100 else write_share(whole, study.labels(f"{labels}_{percent}pct") / "train.jsonl", percent)
+
+
+def _selection(study: Study, steps: Steps, seed: int) -> Path | None:
+    """Right and wrong paths in trees of training questions that their generator, which learned from a share of them, never saw."""
+    generator, folder = f"rq_rag_{SHARES[0]}pct", study.labels(f"selection_s{seed}")
+    trees = study.output / "runs" / "train" / f"trees_s{seed}"
+    asked = write_rest(study.files("train"), study.output / "selector" / "train.jsonl", SHARES[0], study.selector_questions)
+    keys = [paths_key("questions", [asked]), "reader=jsonl"]
+    asking = [*keys, f"llm.base={study.model(generator, seed)}", f"output_dir={trees}", "questions_in_flight=128", *study.infer_keys]
+    if is_finished(folder) or (
+        steps.do(f"trees_s{seed}", "-m", "infer", f"{STUDY}/infer/rq_rag.yaml", *asking, "sample=null", "limit=null", "--resume")
+        and steps.do(
+            f"labels_{folder.name}",
+            *("-m", "distill", f"{STUDY}/distill/selection.yaml", *keys, f"runs=[{trees}]", f"output_dir={folder}", "--resume"),
+        )
+    ):
+        return folder / "train.jsonl"
+    return None
+
+
+def relevance_threshold(study: Study, steps: Steps, seed: int) -> str | None:
+    """From which probability a passage counts as relevant, as a key: the best on validation labels."""
+    kept = study.model("relevance", seed) / "threshold.txt"
+    if not kept.exists():
+        recipe, name = kept.with_name("calibrate.yaml"), f"threshold_s{seed}"
+        judges = [f"sub_models.{role}.base={study.model(role, seed)}" for role in JUDGES]
+        loaded = load_recipe(STUDY / "infer/ra_isf_tuned.yaml", InferRecipe, [f"llm.base={study.base_model}", *judges])
+        recipe.write_text(yaml.safe_dump(loaded.model_dump(mode="json")))
+        labels = study.labels("relevance_validation") / "validation.jsonl"
+        if not steps.do(name, "-m", "refinery.cli", "calibrate", str(recipe), "--role", "relevance", "--labels", str(labels)):
+            return None
+        kept.write_text(re.findall(r"options\.relevance_threshold=\S+", steps.log(name).read_text())[-1])
+    return kept.read_text()

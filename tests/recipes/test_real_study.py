@@ -1,0 +1,290 @@
+"""The study with more rows, without a GPU and without a model: what it trains and answers, in which order, and what it keeps."""
+
+import gzip
+import json
+import re
+import shlex
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+from helpers.real_study import ROOT, STUDY
+
+from distill.recipe import DistillRecipe
+from infer.recipe import InferRecipe
+from recipes.real.answers import expand, keep, keep_model
+from recipes.real.nested import write_rest, write_share
+from recipes.real.rows import ENDINGS, write_open_questions
+from recipes.real.study import main
+from recipes.real.systems import MODELS, groups
+from refinery.contract.records import Passage, write_records
+from refinery.hub.push import card
+from refinery.questions.base import read_questions
+from refinery.runtime.recipe import load_recipe
+from train.recipe import TrainRecipe
+
+STAGES = {"distill": DistillRecipe, "train": TrainRecipe, "infer": InferRecipe}
+READERS = ("rag_3", "rq_rag", "rag_6", "rag_10")
+FIRST = "groups=[untrained, rag_3, rq_rag, rag_6, rag_10, prompted]"
+
+
+class Machine:
+    """Runs no command, but leaves what a finished one leaves, and gives an exit code."""
+
+    def __init__(self, code):
+        self.commands, self.recipes, self.code = [], [], code
+
+    def __call__(self, command, log):
+        words = command[command.index("-m") + 1 :] if "-m" in command else command[-1:]
+        self.commands.append(list(command))
+        log.write_text("options.relevance_threshold=0.25  # on 9 labels")
+        self.recipes += (recipes := recipes_of(list(command)))  # several commands run side by side
+        for recipe in recipes:
+            recipe.output_dir.mkdir(parents=True, exist_ok=True)
+            (recipe.output_dir / "metrics.json").write_text("{}")
+            if words[0] == "distill":
+                for part in ("train", "validation"):
+                    (recipe.output_dir / f"{part}.jsonl").write_text('{"question_id": "q"}\n')
+        return self.code
+
+
+def recipes_of(command):
+    """The recipes of a command's stage, with their overrides; several of `answers.py`."""
+    if any(word.endswith("answers.py") for word in command):
+        parts = [list(part) for mark, part in groupby(command, key=lambda word: word == "--") if not mark]
+        return [load_recipe(words[0], InferRecipe, words[1:]) for words in parts[1:]]
+    stage = next((word for word in command if word in STAGES), None)
+    words = command[command.index(stage) + 1 :] if stage else []
+    return [load_recipe(words[0], STAGES[stage], [word for word in words[1:] if "=" in word])] if stage else []
+
+
+def of(machine, stage):
+    return [recipe for recipe in machine.recipes if isinstance(recipe, STAGES[stage])]
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    """Run a task of the study of one base; gives the machine that its commands were given to."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("recipes.real.training.keep_model", lambda folder, results, repository: None)
+
+    def run(task, *keys, name="qwen2.5-coder-0.5b", code=0):
+        machine = Machine(code)
+        kept = [f"output={tmp_path}/out", f"results={tmp_path}/results", f"rows={STUDY}/data"]
+        assert main([task, str(STUDY / f"studies/{name}.yaml"), *kept, *keys], runs=machine) == code
+        return machine
+
+    return run
+
+
+def test_every_model_is_trained_once_a_seed_and_then_answers(study):
+    machine = study("run", FIRST)
+    assert [recipe.output_dir.name for recipe in of(machine, "train")] == [f"{model}_s{seed}" for seed in (42, 1, 2) for model in READERS]
+    assert all(recipe.packing and recipe.strategy == "full" and recipe.dtype == "bfloat16" for recipe in of(machine, "train"))
+    recipes = of(machine, "infer")
+    assert len({recipe.output_dir for recipe in recipes}) == len(recipes) == 3 + 4 + 3 * 17
+    made = {str(recipe.output_dir) for recipe in of(machine, "train")}
+    assert all(recipe.llm.base in made or recipe.name in ("direct", "rag", "re_thinking", "migres") for recipe in recipes)
+
+
+def test_each_setting_searches_its_own_corpus_and_asks_its_own_questions(study, tmp_path):
+    for folder in ("index_dense", "encoder"):
+        (tmp_path / "out" / folder).mkdir(parents=True)
+    (tmp_path / "out/index_dense/index.json").write_text("{}")
+    for recipe in of(study("run", "seeds=[42]", FIRST), "infer"):
+        setting = recipe.output_dir.parent.name
+        searched = {"closed": None, "open": "bm25", "own": "candidates", "hybrid": "hybrid"}[setting.removeprefix("validation_")]
+        assert (recipe.retriever and recipe.retriever.name) == searched
+        part = "validation" if setting.startswith("validation") else "test"
+        assert {path.stem.rpartition("_")[2] for path in recipe.questions} == {part}
+
+
+def test_without_an_encoder_the_hybrid_setting_is_left_out_and_listed(study, capsys):
+    machine = study("run", "seeds=[42]", "groups=[rag_3]")
+    assert "hybrid" not in {recipe.output_dir.parent.name for recipe in of(machine, "infer")}
+    assert "hybrid rag_tuned_3_s42" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_the_baselines_at_the_cost_of_a_tree_use_the_reader_that_was_trained_for_them(study):
+    found = {recipe.name: recipe for recipe in of(study("run", "seeds=[1]", FIRST), "infer")}
+    consistency, iterative, whole = (found[f"{name}_s1"] for name in ("self_consistency_40", "iterative", "whole_context"))
+    assert (consistency.decoder, Path(consistency.llm.base).name, consistency.passages_per_query) == ("self_consistency", "rag_3_s1", 3)
+    assert (iterative.decoder, Path(iterative.llm.base).name, iterative.passages_per_query) == ("iter_retgen", "rag_6_s1", 3)
+    assert iterative.decoder_options("").reads == "all"
+    assert (Path(whole.llm.base).name, whole.passages_per_query) == ("rag_10_s1", 20)
+
+
+def test_ra_isf_asks_the_same_judges_with_either_reader_and_the_calibrated_threshold(study):
+    machine = study("run", "seeds=[1]", "groups=[ra_isf]")
+    assert [recipe.output_dir.name for recipe in of(machine, "train")] == [
+        "rag_3_s1",
+        "self_knowledge_s1",
+        "decomposition_s1",
+        "relevance_s1",
+    ]
+    held_out = {recipe.task: [path.parent.name for path in recipe.validation] for recipe in of(machine, "train")}
+    assert held_out["relevance"] == ["relevance_validation"]
+    plain, tuned = (next(one for one in of(machine, "infer") if one.name == name) for name in ("ra_isf_s1", "ra_isf_tuned_s1"))
+    assert plain.sub_models == tuned.sub_models
+    assert plain.options["relevance_threshold"] == tuned.options["relevance_threshold"] == 0.25
+    assert (Path(plain.llm.base).name, Path(tuned.llm.base).name) == ("base", "rag_3_s1")
+
+
+def test_a_selector_learns_from_trees_of_questions_that_their_generator_never_saw(study, tmp_path):
+    machine = study("run", "seeds=[1]", "groups=[selector]", "selector_questions=12")
+    generator, selector, _ = of(machine, "train")
+    trees, *judged = of(machine, "infer")
+    assert [generator.output_dir.name, Path(trees.llm.base).name] == ["rq_rag_30pct_s1"] * 2
+    assert [recipe.runs for recipe in of(machine, "distill") if recipe.task == "selection"] == [[trees.output_dir]]
+    assert [recipe.sub_models["selection"].base for recipe in judged] == [str(selector.output_dir)] * 2
+    assert len(read_questions(trees.questions)) == 12
+    assert generator.data == [tmp_path / "out/labels/refinement_30pct/train.jsonl"]
+
+
+def test_a_smaller_share_is_in_the_larger_one_and_no_other_question_has_both(tmp_path):
+    labels = tmp_path / "train.jsonl"
+    labels.write_text(
+        "".join(
+            f'{{"question_id": "{question.id}"}}\n' for question in read_questions([STUDY / "data/musique/train.jsonl"], reader="by_folder")
+        )
+    )
+    lines = {percent: set(write_share(labels, tmp_path / f"{percent}.jsonl", percent).read_text().splitlines()) for percent in (10, 30)}
+    assert 0 < len(lines[10]) < len(lines[30]) < 72 / 2
+    assert lines[10] < lines[30]
+    rest = write_rest([STUDY / "data/musique/train.jsonl"], tmp_path / "rest.jsonl", 30, 100)
+    assert {question.id for question in read_questions([rest])}.isdisjoint(json.loads(line)["question_id"] for line in lines[30])
+    assert len(read_questions([rest])) + len(lines[30]) == 72
+
+
+def test_in_the_open_corpus_a_supporting_paragraph_has_the_name_of_the_passage_with_its_whole_text(tmp_path):
+    context, facts = [["Sun", ["A star."]], ["Moon", ["It", "turns."]]], [["Moon", 0], ["Sun", 0]]
+    for dataset, ending in ENDINGS.items():
+        (tmp_path / dataset).mkdir()
+        row = {"_id": dataset, "question": "Who?", "answer": "A", "context": context, "supporting_facts": facts}
+        for part in ("validation", "test"):
+            file = tmp_path / dataset / f"{part}{ending}"
+            file.write_text(json.dumps([row]) if ending == ".json" else (STUDY / f"data/musique/{part}.jsonl").read_text())
+    passages = [("p0", "Sun", "A planet."), ("p1", "Moon", "See: It turns. Slowly.")]
+    write_records(tmp_path / "passages.jsonl", [Passage(id=name, title=title, text=text) for name, title, text in passages])
+    write_open_questions(tmp_path, tmp_path / "open")
+    (question,) = read_questions([tmp_path / "open/hotpotqa_test.jsonl"])
+    assert (question.supporting, question.passages) == (["p1", "hotpotqa:0"], None)
+
+
+def test_what_has_results_is_not_done_again(study, tmp_path, capsys):
+    for recipe in of(study("run", "seeds=[42]", "groups=[untrained, rag_3]"), "infer"):
+        folder = tmp_path / "results" / recipe.output_dir.parent.name / recipe.output_dir.name
+        if folder.name != "rag_tuned_3_s42" or folder.parent.name == "own":
+            folder.mkdir(parents=True)
+            (folder / "metrics.json").write_text("{}")
+    machine = study("run", "seeds=[42]", "groups=[untrained, rag_3]")
+    assert of(machine, "train") == []
+    assert [str(recipe.output_dir)[-20:] for recipe in of(machine, "infer")] == ["open/rag_tuned_3_s42"]
+    assert capsys.readouterr().out.splitlines()[-1].endswith("2 left: hybrid rag_tuned_3_s42, open rag_tuned_3_s42")
+
+
+def test_nothing_is_begun_that_the_time_does_not_allow(study, capsys):
+    assert study("run", "minutes=2", "seeds=[42]", "groups=[rag_3]").commands == []
+    assert "rag_3, seed 42: not begun, no time left" in capsys.readouterr().out
+
+
+def test_labels_and_index_are_prepared_without_a_model(study):
+    machine = study("prepare")
+    assert [command[-3] for command in machine.commands if "index" in command] == ["--retriever"]
+    assert {recipe.output_dir.name for recipe in of(machine, "distill")} == {
+        *("refinement", "answers_3", "answers_6", "answers_10"),
+        *(f"{task}{part}" for task in ("relevance", "decomposition") for part in ("", "_validation")),
+    }
+
+
+def test_preparing_stops_at_the_step_that_failed(study, capsys):
+    machine = study("prepare", code=2)
+    assert len(machine.commands) == 1
+    assert "the last step failed" in capsys.readouterr().err
+
+
+def test_a_group_that_does_not_exist_is_named(study, capsys):
+    study("list", "groups=[rag3]", code=2)
+    assert "groups: no group 'rag3'. Available: untrained, rag_3, rq_rag" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", sorted(STUDY.glob("studies/*.yaml")), ids=lambda path: path.stem)
+def test_a_study_is_read_and_its_keys_are_those_of_the_stages(path, study):
+    machine = study("run", "seeds=[1]", "minutes=null", name=path.stem)
+    assert {recipe.output_dir.name for recipe in of(machine, "train")} == {f"{name}_s1" for name in MODELS}
+    assert len(of(machine, "infer")) == 1 + sum(run.setting != "hybrid" for group in groups(1).values() for run in group.runs)
+
+
+def finished(folder, **metrics):
+    folder.mkdir(parents=True)
+    (folder / "metrics.json").write_text(json.dumps({"questions": 200, "failed": 0} | metrics))
+    (folder / "run.json").write_text("{}")
+    (folder / "scores.jsonl").write_text('{"question_id": "q"}\n')
+    return folder
+
+
+def test_what_is_small_of_a_finished_run_is_kept_and_can_be_expanded(tmp_path):
+    assert keep(finished(tmp_path / "runs/own/rag", failed=2), tmp_path / "results")
+    assert gzip.decompress((tmp_path / "results/own/rag/scores.jsonl.gz").read_bytes()) == b'{"question_id": "q"}\n'
+    expand(tmp_path / "results", tmp_path / "expanded")
+    assert (tmp_path / "expanded/own/rag/scores.jsonl").read_text() == '{"question_id": "q"}\n'
+
+
+def test_a_run_with_many_failed_questions_is_not_finished(tmp_path):
+    assert not keep(finished(tmp_path / "runs/own/rag", failed=3), tmp_path / "results")
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_run_that_ended_with_an_error_is_not_kept(tmp_path):
+    assert not keep(tmp_path / "runs/own/rag", tmp_path / "results")
+
+
+def commands_of(*files):
+    """Every command of study.py and report.py in files: its program, and its words."""
+    text = "\n".join(file.read_text() for file in files).replace("\\\n", " ")
+    return re.findall(r"python recipes/real/(study|report)\.py ([^`#\n|]+)", text)
+
+
+def test_every_command_of_the_pages_and_headers_names_a_task_and_studies_that_exist():
+    pages = [
+        STUDY / "README.md",
+        STUDY / "study.py",
+        STUDY / "report.py",
+        ROOT / "benchmarks/lab/gpu_queue.md",
+        *STUDY.glob("studies/*.yaml"),
+    ]
+    found = commands_of(*pages)
+    assert len(found) >= 12
+    for program, words in found:
+        task, *rest = shlex.split(words) if program == "study" else ("report", *shlex.split(words))
+        assert task in ("prepare", "run", "list", "report")
+        named = [word for word in rest if word.endswith(".yaml")]
+        names = [name for word in named for name in re.sub(r".*\{(.*)\}.*", r"\1", Path(word).name).removesuffix(".yaml").split(",")]
+        assert names
+        assert all((STUDY / f"studies/{name}.yaml").exists() for name in names), words
+
+
+def test_what_is_left_is_listed_without_starting_anything(study, capsys):
+    assert study("list", "seeds=[1]", "groups=[rag_3_10pct]").commands == []
+    assert capsys.readouterr().out.endswith("2 left: open rag_tuned_3_10pct_s1, own rag_tuned_3_10pct_s1\n")
+
+
+def test_a_trained_models_scores_are_kept_with_the_card_that_would_be_pushed(tmp_path):
+    recipe = load_recipe(STUDY / "train/rq_rag.yaml", TrainRecipe, [f"output_dir={tmp_path}/rq_rag_s1"])
+    recipe.output_dir.mkdir()
+    record = {
+        "stage": "train",
+        "recipe": recipe.model_dump(mode="json"),
+        "commit": "abc",
+        "versions": {"refinery": "1"},
+        "started": "",
+        "command": [],
+    }
+    for name, values in (("run", record), ("metrics", {"rows": 1768}), ("data", {"files": []})):
+        (recipe.output_dir / f"{name}.json").write_text(json.dumps(values))
+    keep_model(recipe.output_dir, tmp_path / "results", repository="OWNER/base-rq-rag")
+    kept = tmp_path / "results/rq_rag_s1"
+    assert json.loads((kept / "metrics.json").read_text()) == {"rows": 1768}
+    assert (kept / "README.md").read_text() == card(recipe.output_dir, "OWNER/base-rq-rag")
+    assert "# base-rq-rag" in (kept / "README.md").read_text()
