@@ -19,6 +19,9 @@ HELP = "do every step of a project, or of a paper's reproduction, that is not up
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("project", type=Path, metavar="PROJECT", help="a folder that `refinery new` made, or a file of steps")
+    parser.add_argument(
+        "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="overrides of the project's keys, such as values.base=NAME"
+    )
     parser.add_argument("--until", metavar="STEP", help="stop after this step")
     parser.add_argument("--dry-run", action="store_true", help="print the plan, then stop: what each step will do, cost and need")
     parser.add_argument(
@@ -48,7 +51,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.stand_in is not None:
         _stand_in(arguments)
         return
-    project = read_project(arguments.project)
+    project = read_project(arguments.project, arguments.overrides)
     if arguments.project.is_dir():
         os.chdir(arguments.project)
     _run(arguments, project)
@@ -63,7 +66,7 @@ def _stand_in(arguments: argparse.Namespace) -> None:
     file = arguments.project.absolute()
     tiny_models = f"${{{TINY_MODELS}}}" in file.read_text(encoding="utf-8")
     with stand_in_place(arguments.stand_in / file.parent.name, tiny_models=tiny_models) as values:
-        _run(arguments, read_project(file, stand_in=values), runner=runner_here(arguments.main))
+        _run(arguments, read_project(file, arguments.overrides, stand_in=values), runner=runner_here(arguments.main))
 
 
 def _check_cluster(arguments: argparse.Namespace) -> None:

@@ -28,6 +28,7 @@ _SCRIPTS = (
     "tree.js",
     "detail.js",
     "charts.js",
+    "forest.js",
     "flow.js",
     "about.js",
     "main.js",
