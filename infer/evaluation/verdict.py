@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from infer.evaluation.compare import compare
-from infer.evaluation.tables.comparison import Line
+from infer.evaluation.tables.comparison import Line, main_metric
 from infer.modules.base import UNREAD
 from infer.recipe import RUN_KEYS
 from refinery.errors import PluginError, RunDirError
@@ -75,11 +75,6 @@ def write_served(verdict: Verdict, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with written_to(path):
         path.write_text(text, encoding="utf-8")
-
-
-def main_metric(metrics: Sequence[str]) -> str:
-    """The one that decides, and that a narrow table shows: the first F1, or else the first."""
-    return next((metric for metric in metrics if metric.startswith("f1.")), metrics[0])
 
 
 def _by_folder(runs: Sequence[Path], baseline: str) -> dict[str, Line]:

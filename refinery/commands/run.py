@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--until", metavar="STEP", help="stop after this step")
     parser.add_argument("--dry-run", action="store_true", help="print the plan, then stop: what each step will do, cost and need")
+    parser.add_argument("--wide", action="store_true", help="in the plan: at least and at most, instead of one estimate")
     parser.add_argument(
         "--trust", dest="imports", action="append", default=[], metavar="NAME", help="with --dry-run: import this module of the project"
     )
@@ -86,7 +87,7 @@ def _run(arguments: argparse.Namespace, project: "Project", runner: "Runner | No
     from refinery.commands import command_of
     from refinery.project.jobs import jobs_of, stated_values
     from refinery.project.plan import plan_of, print_plan
-    from refinery.project.preflight import check_ready
+    from refinery.project.preflight import check_ready, fault_of_disk, faults_of, print_faults
     from refinery.project.process import run_process
     from refinery.project.ray_runner import print_places, runner_on_ray
     from refinery.project.run import check_outputs, moves, print_report, run_jobs
@@ -96,14 +97,16 @@ def _run(arguments: argparse.Namespace, project: "Project", runner: "Runner | No
 
     jobs = jobs_of(project, where=str(arguments.project), until=arguments.until)
     with planning(stated_values(project, jobs), arguments.imports if arguments.dry_run else None):
-        print_plan(planned := plan_of(jobs, project.folder, command_of))
+        print_plan(planned := plan_of(jobs, project.folder, command_of), wide=arguments.wide)
+        todo, made = [jobs[step.name] for step in planned if step.state != "done"], [job.output for job in jobs.values() if job.output]
+        if arguments.dry_run:
+            print_faults([*faults_of(todo, made, with_keys=False), *fault_of_disk(planned, Path.cwd())])
     check_outputs(jobs)
     for step in planned:
         for output, place in moves(jobs[step.name], project.folder) if step.state.startswith("again") else ():
             print(printable(f"{step.name}: {output} will be moved to {place}"))
     if runner is None and not arguments.dry_run and not arguments.on:
-        made = [job.output for job in jobs.values() if job.output]
-        check_ready([jobs[step.name] for step in planned if step.state != "done"], made, where=str(arguments.project))
+        check_ready(todo, made, where=str(arguments.project))
     at_once = 1 if runner else project.at_once
     if arguments.on:
         arguments.shards = arguments.shards or _SHARDS

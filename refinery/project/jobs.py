@@ -45,6 +45,7 @@ class Job:
     command: str = ""  # the first word: a stage or a command
     then: tuple[tuple[str, ...], ...] = ()  # what is done next in the same output, each a command's words
     entry: str = ""  # the step in the project's file, of which this is one variant
+    accelerate: str | None = None
 
     @property
     def reads(self) -> list[Path]:
@@ -103,6 +104,7 @@ def _job(name: str, step: Step, project: Project, where: str) -> Job:
         command=words[0],
         then=tuple(tuple(each) for each in step.then),
         entry=step.entry or name,
+        accelerate=step.accelerate,
     )
 
 

@@ -21,6 +21,17 @@ def own_device() -> str:
     return f"{accelerator.type}:{local_process_rank() % torch.accelerator.device_count()}"
 
 
+def this_machine() -> str:
+    """The memory of this machine's GPUs by their name, or else its own."""
+    import psutil
+    import torch
+
+    if count := torch.cuda.device_count():
+        card = torch.cuda.get_device_properties(0)
+        return f"{count} x {card.name} with {card.total_memory / 2**30:,.1f} GiB"
+    return f"no GPU, and {psutil.virtual_memory().total / 2**30:,.1f} GiB of memory"
+
+
 def computes_bfloat16(capabilities: Mapping[str, object] | None = None) -> bool:
     """Whether the processor has instructions for bfloat16 (AVX512-BF16, AMX, Arm's BF16); True where torch cannot tell.
 
