@@ -25,8 +25,8 @@ class TrainStage(Stage):
 
     def forecast(self, recipe: str, overrides: Sequence[str], expected: Expected, *, accelerate: str | None = None) -> Forecast:
         """What a run of a recipe will probably take."""
-        from train.planning.plan import forecast
         from refinery.runtime.recipe import load_recipe
+        from train.planning.plan import forecast
 
         return forecast(load_recipe(recipe, self.recipe_type(), overrides), expected, accelerate)
 

@@ -20,15 +20,15 @@ from refinery.reporting.watch import Frame, duration, frame_from, frame_of, prog
 from refinery.runtime.run.progress_file import ProgressFile, read_progress
 from refinery.text import printable
 
-_PRINTED_EVERY_SECONDS = 30.0
 _DRAWN_PER_SECOND = 2
 _SHOWN = 120  # letters of a log's line
 
 
 class LiveRun:
-    """What a run of `jobs` shows within a `with` block. `begin` and `end` tell it of each step."""
+    """What a run of `jobs` shows within a `with` block, without a terminal every `line_seconds`. `begin` and `end` tell it of each step."""
 
-    def __init__(self, jobs: Mapping[str, Job], folder: Path) -> None:
+    def __init__(self, jobs: Mapping[str, Job], folder: Path, *, line_seconds: float = 30.0) -> None:
+        self._line_seconds = line_seconds
         self._jobs, self._folder, self._started = jobs, folder, time.monotonic()
         self._since, self._done = dict[str, float](), dict[str, str]()
         self._shown, self._ended = ExitStack(), threading.Event()
@@ -83,7 +83,7 @@ class LiveRun:
         return f"for {duration(since)}" + (f": {said}" if said else "")
 
     def _print_lines(self, stream: TextIO) -> None:
-        while not self._ended.wait(_PRINTED_EVERY_SECONDS):
+        while not self._ended.wait(self._line_seconds):
             for name in list(self._since):
                 print(printable(f"{name}: {self.at_work(name)}"), file=stream, flush=True)
 

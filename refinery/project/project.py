@@ -51,9 +51,9 @@ class Project(Recipe):
 
 
 def read_project(place: Path, overrides: Sequence[str] = (), *, stand_in: Mapping[str, Any] | None = None) -> Project:
-    """The project in a folder, or of a file, with `key=value` overrides, such as `values.base=NAME`. Raises RecipeError, a line per fault.
+    """The project in a folder, or of a file, with `key=value` overrides such as `values.base=NAME`. Raises RecipeError, a line per fault.
 
-    Overridden values are those of the project's recipes too, in this process and in its steps. With `stand_in`, these values and those under
+    Overridden values are those of the recipes too, in this process and in its steps. With `stand_in`, these values and those under
     `stand_in` in the file take the places of the others.
     """
     where = place / PROJECT_FILE if place.is_dir() or place.suffix != ".yaml" else place

@@ -14,8 +14,9 @@ RowsOf = Callable[[Path], int | None]
 class Forecast:
     """What a step reads (`rows`), writes (rows by file), asks, pays and needs, in memory and left on disk. None is unknown.
 
-    Memory is that of each of `gpus`, or this machine's own where that is 0. `seconds_of_searches` is how long an engine that limits its rate
-    takes for one search of each row, which most methods exceed. There is no other time: before anything is measured, models and devices make it differ by several orders of magnitude.
+    Memory is that of each of `gpus`, or this machine's own where that is 0. `seconds_of_searches` is how long an engine that limits its
+    rate takes for one search of each row, which most methods exceed. There is no other time: before anything is measured, models and
+    devices make it differ by several orders of magnitude.
     """
 
     rows: int | None = None

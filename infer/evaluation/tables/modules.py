@@ -51,9 +51,7 @@ def _of_kind(kind: str, found: Sequence[ModuleQuality], table_format: TableForma
 def _narrow(kind: str, found: Sequence[ModuleQuality], table_format: TableFormat) -> str:
     """One cell for all measures, because each kind of line has others."""
     rows = [
-        [line.run.path.resolve().name, line.on, ", ".join(f"{name} {_mean(name, of)}" for name, of in line.measures.items())]
-        + [str(line.questions), f"{_costs(line.run)['calls']:.1f}"]
-        for line in found
+        [line.run.path.resolve().name, line.on, _means(line), str(line.questions), f"{_costs(line.run)['calls']:.1f}"] for line in found
     ]
     table = render_table(["run", "on", "measured", "questions", "calls"], rows, table_format)
     return f"{printable(kind)}\n\n{table}--wide shows models, settings, intervals and costs.\n"
@@ -73,8 +71,8 @@ def _settings(found: Sequence[ModuleQuality]) -> dict[int, str]:
     return {run: without_secrets(" ".join(parts)) for run, parts in shown.items()}
 
 
-def _mean(name: str, found: Measure) -> str:
-    return _cell(name, found).partition(" ")[0]
+def _means(line: ModuleQuality) -> str:
+    return ", ".join(f"{name} {_cell(name, found).partition(' ')[0]}" for name, found in line.measures.items())
 
 
 def _cell(name: str, found: Measure | None) -> str:
