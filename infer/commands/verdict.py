@@ -27,6 +27,6 @@ def run(arguments: argparse.Namespace) -> None:
 
     verdict = find_verdict(arguments.runs, arguments.validation, baseline=arguments.baseline, metric=arguments.metric)
     write_served(verdict, arguments.output)
-    write_json(arguments.output.with_name(VERDICT_FILE), shown_verdict(verdict, baseline=arguments.baseline))
+    write_json(arguments.output.with_name(VERDICT_FILE), shown_verdict(verdict))
     for line in (*verdict.remarks, verdict.sentence):
         print(printable(line))

@@ -34,6 +34,7 @@ class Verdict:
     remarks: tuple[str, ...]
     tested: tuple[Line, ...]
     metric: str
+    compared: tuple[Path, Path]  # the method, or what is better on validation, and the baseline
 
 
 def find_verdict(tested: Sequence[Path], validated: Sequence[Path], *, baseline: str, metric: str | None = None) -> Verdict:
@@ -65,6 +66,7 @@ def find_verdict(tested: Sequence[Path], validated: Sequence[Path], *, baseline:
         remarks=tuple(remarks),
         tested=tuple(on_test.values()),
         metric=metric,
+        compared=(on_test[rival].system.run.path, on_test[baseline].system.run.path),
     )
 
 

@@ -8,7 +8,7 @@ from refinery.reporting.pages.content import Forest, Interval
 from refinery.reporting.pages.content import Verdict as Shown
 
 
-def shown_verdict(verdict: Verdict, *, baseline: str) -> Shown:
+def shown_verdict(verdict: Verdict) -> Shown:
     """The verdict with its figures, those that have something to show."""
     metric = verdict.metric
     differences = [_interval(line, found.mean, found.low, found.high) for line in verdict.tested if (found := line.differences.get(metric))]
@@ -16,11 +16,11 @@ def shown_verdict(verdict: Verdict, *, baseline: str) -> Shown:
     forests: list[Forest] = []
     if differences:
         note = f"Paired differences on the same test questions, in points of {metric}, with 95% bootstrap intervals."
-        forests.append({"name": f"Better than {baseline}?", "note": note, "rows": differences})
+        forests.append({"name": f"Better than {verdict.compared[1].name}?", "note": note, "rows": differences})
     if costs:
         note = f"Tokens read and written for all test questions, divided by the answers that are right by {metric}; 95% intervals."
         forests.append({"name": "Tokens for a right answer", "note": note, "rows": costs})
-    return {"sentence": verdict.sentence, "remarks": list(verdict.remarks), "forests": forests}
+    return {"sentence": verdict.sentence, "runs": list(map(str, verdict.compared)), "remarks": list(verdict.remarks), "forests": forests}
 
 
 def _costs(verdict: Verdict) -> Iterator[Interval]:

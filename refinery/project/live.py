@@ -4,6 +4,7 @@ All of it is read from the progress files that stages write, or else from the st
 step at work from time to time, and kept in a progress file of the project, from which `refinery watch PROJECT` shows the same.
 """
 
+import re
 import sys
 import threading
 import time
@@ -22,6 +23,7 @@ from refinery.text import printable
 
 _DRAWN_PER_SECOND = 2
 _SHOWN = 120  # letters of a log's line
+_LOGGER = re.compile(r"^(?:\w+\.)+\w+: ")
 
 
 class LiveRun:
@@ -79,7 +81,7 @@ class LiveRun:
         if progress is not None:
             return progress_text(progress)
         log = log_of(job, self._folder)
-        said = last_line(log)[:_SHOWN] if log.exists() else ""
+        said = _LOGGER.sub("", last_line(log))[:_SHOWN] if log.exists() else ""
         return f"for {duration(since)}" + (f": {said}" if said else "")
 
     def _print_lines(self, stream: TextIO) -> None:

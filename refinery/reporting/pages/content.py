@@ -171,9 +171,10 @@ class Forest(TypedDict):
 
 
 class Verdict(TypedDict):
-    """What a project's runs come to: in one sentence, and what to know about it."""
+    """What a project's runs come to: in one sentence, and what to know about it. `runs` are those compared, its method and its baseline."""
 
     sentence: str
+    runs: list[str]
     remarks: list[str]
     forests: list[Forest]
 

@@ -55,9 +55,10 @@ def write_project_pages(folder: Path, output: Path) -> Path:
     name = _name_of(folder)
     for run in runs:
         _write_run(run, output, name)
-    links = [link for stage in stages().values() if (link := _side_by_side(stage, runs, output, name))]
-    index = output / INDEX_PAGE
     verdict = _verdict(folder)
+    beside = sorted(runs, key=lambda run: _place_in(verdict, run))
+    links = [link for stage in stages().values() if (link := _side_by_side(stage, beside, output, name))]
+    index = output / INDEX_PAGE
     write_page(
         index,
         title=name,
@@ -77,6 +78,13 @@ def _verdict(folder: Path) -> Verdict | None:
         return TypeAdapter(Verdict).validate_json(files[-1].read_bytes())
     except ValidationError as error:
         raise RunDirError(f"{files[-1]}: is not what `refinery verdict` writes ({error.error_count()} faults). Run it again.") from None
+
+
+def _place_in(verdict: Verdict | None, run: ProjectRun) -> int:
+    """First the runs that the verdict compares, so that their answers stand side by side; a run is known by its last two folders."""
+    compared = [Path(path).parts[-2:] for path in verdict["runs"]] if verdict else []
+    place = run.path.resolve().parts[-2:]
+    return compared.index(place) if place in compared else len(compared)
 
 
 def project_runs(folder: Path) -> list[ProjectRun]:

@@ -5,9 +5,9 @@ import json
 import pytest
 import yaml
 
-from infer.commands import verdict as command
 from infer.evaluation.verdict import find_verdict, write_served
 from infer.recipe import load_pipeline_recipe
+from refinery.cli import main
 from refinery.contract.records import Question
 from refinery.contract.trace import Cost, Prediction, TraceStep
 from refinery.errors import RunDirError
@@ -116,13 +116,18 @@ def test_runs_of_other_systems_are_refused(project):
 
 
 def test_the_command_prints_the_verdict_last(project, tmp_path, capsys):
-    import argparse
-
     tested, validated = project({"rag": 4, "rq_rag": 6}, {"rag": 1, "rq_rag": 2}, sizes=(12, 3))
-    parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
-    words = [*map(str, tested), "--validation", *map(str, validated), "--baseline", "rag", "--output", str(tmp_path / "served.yaml")]
-    command.run(parser.parse_args(words))
+    words = [
+        "verdict",
+        *map(str, tested),
+        "--validation",
+        *map(str, validated),
+        "--baseline",
+        "rag",
+        "--output",
+        str(tmp_path / "served.yaml"),
+    ]
+    assert main(words) == 0
     assert "serving rq_rag" in capsys.readouterr().out.splitlines()[-1]
     shown = json.loads((tmp_path / "verdict.json").read_text())
     differences, costs = shown["forests"]
