@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from refinery.errors import RefineryError, RunDirError
-from refinery.reporting.pages.content import VERDICT_FILE, Card, FlowStage, Link, Verdict
+from refinery.reporting.pages.content import VERDICT_FILE, About, Card, FlowStage, Link, Verdict
 from refinery.reporting.pages.systems import system_tables
 from refinery.reporting.pages.write import INDEX_PAGE, write_page
 from refinery.runtime.recipes.shared_values import PROJECT_FILE, project_of
@@ -59,12 +59,15 @@ def write_project_pages(folder: Path, output: Path) -> Path:
     beside = sorted(runs, key=lambda run: _place_in(verdict, run))
     links = [link for stage in stages().values() if (link := _side_by_side(stage, beside, output, name))]
     index = output / INDEX_PAGE
+    about: About = {"links": links, "cards": _cards(runs), "flow": _flow(runs)}
+    if verdict:
+        about["verdict"] = verdict
     write_page(
         index,
         title=name,
         words={"right": "right", "wrong": "wrong", "view": "view"},
         note=f"{len(runs)} runs, from labels to models to answers.",
-        about={**({"verdict": verdict} if verdict else {}), "links": links, "cards": _cards(runs), "flow": _flow(runs)},
+        about=about,
     )
     return index
 

@@ -6,6 +6,7 @@ import pytest
 from helpers.full_disk import full_disk
 from helpers.scripted_server import scripted
 
+from refinery.cli import main
 from refinery.errors import RefineryError
 from refinery.project.jobs import Job, jobs_of
 from refinery.project.new import NewProject, new_project
@@ -133,6 +134,15 @@ def test_what_cannot_work_is_refused_before_anything_is_written(at: Path, change
         new_project(NewProject(**given))
 
     assert not (at / "project").exists()
+
+
+def test_the_command_says_what_would_stop_the_project_now(at: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new", "project", "--documents", "docs", "--teacher", URL, "--model", "m", "--base", "nobody/absent"]) == 0
+    printed = capsys.readouterr().out
+    faults = printed.partition("Before it can run:\n")[2].splitlines()
+
+    assert [fault.split(": ")[0] for fault in faults[:-1]] == ["- nobody/absent", f"- {URL}"]
+    assert faults[-1] == "next: refinery run project --dry-run"
 
 
 def test_a_folder_with_files_is_left_alone(at: Path) -> None:
