@@ -45,7 +45,7 @@ def forecast(recipe: InferRecipe, expected: Expected) -> Forecast:
 
 def _seconds_per_search(recipe: InferRecipe) -> float:
     """Seconds between two searches of an engine that allows no more, such as one of the web."""
-    if recipe.retriever is None or recipe.retriever.name != "web":
+    if not recipe.found_decoder().needs_retriever or recipe.retriever is None or recipe.retriever.name != "web":
         return 0.0
     return web.Options.model_validate(recipe.retriever.options).seconds_between_searches
 

@@ -15,6 +15,7 @@ from refinery.llms.weights.device import this_machine
 from refinery.passages.sources import estimate_count
 from refinery.project.jobs import Job
 from refinery.project.state import changes, is_done, sources_of
+from refinery.reporting.watch import duration
 from refinery.runtime.forecast import Expected, Forecast, Range, central, total
 from refinery.runtime.recipes.stages import stages
 
@@ -78,16 +79,15 @@ def print_plan(planned: Sequence[Planned], *, wide: bool = False) -> None:
 
 
 def _remarks(planned: Sequence[Planned], *, wide: bool) -> Iterator[str]:
-    forecasts = {step.name: step.forecast for step in planned if step.forecast}
-    for name, forecast in forecasts.items():
-        if seconds := forecast.seconds_of_searches:
-            yield f"{name}: {seconds / 60:,.0f} min for one web search a row at the engine's rate; methods that search again take longer."
-    if any(forecast.memory_bytes for forecast in forecasts.values()):
+    forecasts = [step.forecast for step in planned if step.forecast]
+    if seconds := sum(forecast.seconds_of_searches for forecast in forecasts):
+        yield f"Web searches: {duration(seconds)} for one a row at the engine's rate; cached ones take none, methods that repeat it more."
+    if any(forecast.memory_bytes for forecast in forecasts):
         yield f"Memory is what training takes at most, of each GPU where GPUs are named. This machine: {this_machine()}."
-    ranges = [amount for forecast in forecasts.values() for amount in (forecast.calls, forecast.dollars, forecast.disk_bytes)]
+    ranges = [amount for forecast in forecasts for amount in (forecast.calls, forecast.dollars, forecast.disk_bytes)]
     if not wide and any(amount and amount[0] != amount[1] for amount in ranges):
         yield _CENTRAL
-    if None in [forecast.dollars for forecast in forecasts.values()]:
+    if None in [forecast.dollars for forecast in forecasts]:
         yield _UNKNOWN
     if forecasts:
         yield _TIME

@@ -182,7 +182,7 @@ def test_the_searches_of_an_engine_that_limits_its_rate_take_their_time(project:
 
     assert forecast.seconds_of_searches == 20 * 6
     print_plan([Planned("answers", "to do", forecast)])
-    assert "answers: 2 min for one web search a row" in capsys.readouterr().out
+    assert "Web searches: 2 min for one a row" in capsys.readouterr().out
 
 
 def test_the_sums_are_printed_below(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
