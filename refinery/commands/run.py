@@ -87,7 +87,7 @@ def _run(arguments: argparse.Namespace, project: "Project", runner: "Runner | No
     from refinery.commands import command_of
     from refinery.project.jobs import jobs_of, stated_values
     from refinery.project.plan import plan_of, print_plan
-    from refinery.project.preflight import check_ready, fault_of_disk, faults_of, print_faults
+    from refinery.project.preflight import check_ready, faults_of, faults_of_room, print_faults
     from refinery.project.process import run_process
     from refinery.project.ray_runner import print_places, runner_on_ray
     from refinery.project.run import check_outputs, moves, print_report, run_jobs
@@ -100,7 +100,7 @@ def _run(arguments: argparse.Namespace, project: "Project", runner: "Runner | No
         print_plan(planned := plan_of(jobs, project.folder, command_of), wide=arguments.wide)
         todo, made = [jobs[step.name] for step in planned if step.state != "done"], [job.output for job in jobs.values() if job.output]
         if arguments.dry_run:
-            print_faults([*faults_of(todo, made, with_keys=False), *fault_of_disk(planned, Path.cwd())])
+            print_faults([*faults_of(todo, made, with_keys=False), *faults_of_room(planned, Path.cwd())])
     check_outputs(jobs)
     for step in planned:
         for output, place in moves(jobs[step.name], project.folder) if step.state.startswith("again") else ():

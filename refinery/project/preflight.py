@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from refinery.errors import CheckpointError, RecipeError, UntrustedPluginError
+from refinery.llms.weights.device import memory_here
 from refinery.llms.weights.hub_files import read_small_json, small_files
 from refinery.project.jobs import Job
 from refinery.project.plan import Planned
-from refinery.runtime.forecast import total
+from refinery.runtime.forecast import Forecast, total
 from refinery.runtime.recipe import load_recipe
 from refinery.runtime.recipes.stages import stages
 from refinery.text import printable
@@ -64,15 +65,26 @@ def print_faults(faults: Sequence[str]) -> None:
         print(printable(f"- {fault}"))
 
 
-def fault_of_disk(planned: Sequence[Planned], folder: Path) -> list[str]:
-    """A fault if the disk has not even the room that the steps leave used at least."""
-    least, _ = total(step.forecast.disk_bytes for step in planned if step.forecast and step.forecast.disk_bytes)
+def faults_of_room(planned: Sequence[Planned], folder: Path) -> list[str]:
+    """What the steps need of the disk at least, and of memory by their plan, that this machine does not have."""
+    todo = [(step.entry or step.name, step.forecast) for step in planned if step.forecast]
+    least, _ = total(forecast.disk_bytes for _, forecast in todo if forecast.disk_bytes)
     free = shutil.disk_usage(folder).free
-    return (
-        [f"{folder.resolve()}: has {free / 1e9:,.1f} GB free, and the steps need at least {least / 1e9:,.1f}. Make room."]
-        if least > free
-        else []
-    )
+    room = f"{folder.resolve()}: has {free / 1e9:,.1f} GB free, and the steps need at least {least / 1e9:,.1f}. Make room."
+    memory = dict.fromkeys(fault for name, forecast in todo if (fault := _fault_of_memory(name, forecast)))
+    return [*([room] if least > free else []), *memory]
+
+
+def _fault_of_memory(name: str, forecast: Forecast) -> str | None:
+    if not forecast.memory_bytes:
+        return None
+    gpus, size = memory_here()
+    if forecast.gpus > gpus:
+        return f"{name}: is launched on {forecast.gpus} GPUs, and this machine has {gpus or 'none'}. Run it where they are."
+    if forecast.memory_bytes <= size:
+        return None
+    needs = f"{name}: needs about {forecast.memory_bytes / 2**30:,.1f} GiB and has {size / 2**30:,.1f}"
+    return f"{needs}. Give it an accelerate file for several GPUs, a smaller max_length, or a smaller base."
 
 
 def _faults_of_recipe(job: Job) -> list[str]:

@@ -10,7 +10,7 @@ from helpers.scripted_server import scripted
 from refinery.errors import RecipeError
 from refinery.project.jobs import Job, jobs_of
 from refinery.project.plan import Planned
-from refinery.project.preflight import check_ready, fault_of_disk, faults_of
+from refinery.project.preflight import check_ready, faults_of, faults_of_room
 from refinery.project.project import Project, Step
 from refinery.runtime.forecast import Forecast
 from refinery.runtime.recipes.shipped_files import DEMO_CHECKPOINT
@@ -90,7 +90,15 @@ def test_a_refused_key_is_named_and_a_plan_sends_none(folder: Path, monkeypatch:
 
 
 def test_a_disk_without_room_for_what_steps_leave_at_least_is_a_fault(folder: Path) -> None:
-    assert fault_of_disk([Planned("index", "to do", Forecast(disk_bytes=(1e6, 1e18)))], folder) == []
-    [fault] = fault_of_disk([Planned("index", "to do", Forecast(disk_bytes=(1e18, 1e18)))], folder)
+    assert faults_of_room([Planned("index", "to do", Forecast(disk_bytes=(1e6, 1e18)))], folder) == []
+    [fault] = faults_of_room([Planned("index", "to do", Forecast(disk_bytes=(1e18, 1e18)))], folder)
     assert fault.startswith(f"{folder}: has ")
     assert fault.endswith("GB free, and the steps need at least 1,000,000,000.0. Make room.")
+
+
+def test_memory_and_gpus_that_this_machine_does_not_have_are_faults_once_for_all_variants(folder: Path) -> None:
+    large, many = Forecast(memory_bytes=2.0**60), Forecast(memory_bytes=1.0, gpus=1000)
+    steps = [Planned(f"model_{number}", "to do", forecast, "model") for number, forecast in enumerate([large, large, many])]
+    needs, launched = faults_of_room(steps, folder)
+    assert needs.startswith("model: needs about 1,073,741,824.0 GiB and has ")
+    assert launched.startswith("model: is launched on 1000 GPUs, and this machine has ")
