@@ -1,6 +1,7 @@
 """What the `distill` stage declares to the `refinery` command."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from refinery.runtime.concurrency.gc_tuning import rare_collections
 from refinery.runtime.forecast import Expected, Forecast
@@ -21,13 +22,18 @@ class DistillStage(Stage):
         with rare_collections():  # the garbage of imports and of labels has no cycles
             return super().main(argv)
 
-    def forecast(self, recipe: str, overrides: Sequence[str], expected: Expected) -> Forecast:
+    def recipe_type(self) -> Any:
+        """See `Stage.recipe_type`."""
+        from distill.recipe import DistillRecipe
+
+        return DistillRecipe
+
+    def forecast(self, recipe: str, overrides: Sequence[str], expected: Expected, *, accelerate: str | None = None) -> Forecast:
         """What a run of a recipe will probably take."""
         from distill.forecast import forecast
-        from distill.recipe import DistillRecipe
         from refinery.runtime.recipe import load_recipe
 
-        return forecast(load_recipe(recipe, DistillRecipe, overrides), expected)
+        return forecast(load_recipe(recipe, self.recipe_type(), overrides), expected)
 
 
 STAGE = DistillStage()

@@ -60,15 +60,12 @@ def _report(recipe: InferRecipe, metrics: dict[str, Any]) -> None:
 
 
 def _report_of(folder: Path, metrics: dict[str, Any], *, remedy: str) -> None:
-    from rich.console import Console
-
-    from refinery.reporting.results import results_table
+    from refinery.reporting.results import print_results
     from refinery.reporting.summary import summary
 
     unscored = metrics.get("questions_without_gold_answers", 0)
     title = f"{metrics['questions']} questions" + (f", {unscored} of them without gold answers and not scored" if unscored else "")
-    console = Console() if sys.stdout.isatty() else Console(width=160)
-    console.print(results_table(metrics["results"], title=title))
+    print_results(metrics["results"], title=title)
     if unscored == metrics["questions"]:
         print("No question has gold answers, so nothing can be scored. The answers are in predictions.jsonl.")
     causes = [*_causes(metrics, "failed"), *_causes(metrics, "faults")]

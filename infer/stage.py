@@ -1,6 +1,7 @@
 """What the `infer` stage declares to the `refinery` command."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from refinery.runtime.forecast import Expected, Forecast
 from refinery.runtime.recipes.stages import Stage
@@ -15,13 +16,18 @@ class InferStage(Stage):
     position = 3
     recipe_keys = frozenset({"decoder", "questions"})
 
-    def forecast(self, recipe: str, overrides: Sequence[str], expected: Expected) -> Forecast:
+    def recipe_type(self) -> Any:
+        """See `Stage.recipe_type`."""
+        from infer.recipe import InferRecipe
+
+        return InferRecipe
+
+    def forecast(self, recipe: str, overrides: Sequence[str], expected: Expected, *, accelerate: str | None = None) -> Forecast:
         """What a run of a recipe will probably take."""
         from infer.cost.forecast import forecast
-        from infer.recipe import InferRecipe
         from refinery.runtime.recipe import load_recipe
 
-        return forecast(load_recipe(recipe, InferRecipe, overrides), expected)
+        return forecast(load_recipe(recipe, self.recipe_type(), overrides), expected)
 
 
 STAGE = InferStage()

@@ -39,7 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parsed.parser.refuse_unknown(unknown)
     configure_logging()
     telemetry.configure()
-    with plugins.trusting([*parsed.trust, *getattr(parsed, "metric", [])]) if "trust" in parsed and not is_step() else nullcontext():
+    metrics = getattr(parsed, "metric", None) or []  # one, or a list
+    named = [metrics] if isinstance(metrics, str) else metrics
+    with plugins.trusting([*parsed.trust, *named]) if "trust" in parsed and not is_step() else nullcontext():
         return guarded(lambda: parsed.run(parsed), traceback=parsed.traceback)
 
 

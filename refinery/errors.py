@@ -25,6 +25,10 @@ class PluginError(RecipeError):
     """A plugin that a recipe names (a decoder, task, retriever, reader, metric, ...) is missing or does not have the expected interface."""
 
 
+class UntrustedPluginError(PluginError):
+    """A module that a recipe names and that the user has not named again, where a recipe is only read."""
+
+
 class CheckpointError(RefineryError, ValueError):
     """A checkpoint or adapter that disagrees with its manifest, its base model or the recipe."""
 

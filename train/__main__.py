@@ -22,6 +22,7 @@ _NOT_SCORES = (
     "best_step",
     "best_score",
     "validation_rows",
+    "recomputed_share",
 )
 
 

@@ -1,6 +1,7 @@
 """What the `train` stage declares to the `refinery` command."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from refinery.runtime.forecast import Expected, Forecast
 from refinery.runtime.recipes.stages import Stage
@@ -16,13 +17,18 @@ class TrainStage(Stage):
     recipe_keys = frozenset({"task", "base", "data"})
     page_rows = "held-out rows"
 
-    def forecast(self, recipe: str, overrides: Sequence[str], expected: Expected) -> Forecast:
+    def recipe_type(self) -> Any:
+        """See `Stage.recipe_type`."""
+        from train.recipe import TrainRecipe
+
+        return TrainRecipe
+
+    def forecast(self, recipe: str, overrides: Sequence[str], expected: Expected, *, accelerate: str | None = None) -> Forecast:
         """What a run of a recipe will probably take."""
         from refinery.runtime.recipe import load_recipe
         from train.planning.plan import forecast
-        from train.recipe import TrainRecipe
 
-        return forecast(load_recipe(recipe, TrainRecipe, overrides), expected)
+        return forecast(load_recipe(recipe, self.recipe_type(), overrides), expected, accelerate)
 
 
 STAGE = TrainStage()

@@ -25,6 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--force", action="store_true", help="compare runs even if their questions or corpora differ")
     parser.add_argument("--format", default="terminal", choices=["terminal", "markdown", "csv", "latex"])
+    parser.add_argument(
+        "--wide", action="store_true", help="in the terminal: all metrics, p-values, tokens and faults, as other formats have"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -33,7 +36,7 @@ def run(arguments: argparse.Namespace) -> None:
     from infer.evaluation.over_seeds import print_over_seeds
 
     keys = {name: getattr(arguments, name) for name in ("baseline", "breakdown", "force")}
-    keys |= {"metrics": arguments.metric, "table_format": arguments.format}
+    keys |= {"metrics": arguments.metric, "table_format": arguments.format, "wide": arguments.wide}
     if arguments.over_seeds or arguments.errors:
         print_over_seeds(arguments.runs, errors=arguments.errors, **keys)
     else:

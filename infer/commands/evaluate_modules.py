@@ -15,6 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print the resolved recipe and the annotated questions, then stop")
     parser.add_argument("--resume", action="store_true", help="continue the run in output_dir, and ask failed questions again")
     parser.add_argument("--format", default="terminal", choices=["terminal", "markdown", "csv", "latex", "json"])
+    parser.add_argument("--wide", action="store_true", help="in the terminal: models, settings, intervals and costs, as other formats have")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -24,7 +25,7 @@ def run(arguments: argparse.Namespace) -> None:
         if (folder := _run_recipe(arguments)) is None:
             return
         runs = [folder]
-    print(_text(runs, arguments.format), end="")
+    print(_text(runs, arguments.format, wide=arguments.wide), end="")
 
 
 def _run_recipe(arguments: argparse.Namespace) -> Path | None:
@@ -61,9 +62,9 @@ def _preview(recipe: Any) -> None:
     print(printable(f"--- module '{recipe.module}' ({kind.name}) on {len(questions)} questions{which}"))
 
 
-def _text(runs: list[Path], table_format: Any) -> str:
+def _text(runs: list[Path], table_format: Any, *, wide: bool) -> str:
     from infer.evaluation.module_scores import module_quality
     from infer.evaluation.tables.modules import module_json, module_text
 
     found = module_quality(runs)
-    return module_json(found) if table_format == "json" else module_text(found, table_format)
+    return module_json(found) if table_format == "json" else module_text(found, table_format, wide=wide)

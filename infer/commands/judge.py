@@ -23,15 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Judge the answers and print the results."""
-    from rich.console import Console
-
     from infer.evaluation.judge import judge
-    from refinery.reporting.results import results_table
+    from refinery.reporting.results import print_results
 
     config = _judge(arguments.settings)
     metrics = judge(arguments.folder, config)
-    table = results_table(metrics["results"], title=f"{arguments.folder}, judged by {config.model}")
-    Console(width=170).print(table)
+    print_results(metrics["results"], title=f"{arguments.folder}, judged by {config.model}")
 
 
 def forecast(words: Sequence[str], expected: Expected) -> Forecast:

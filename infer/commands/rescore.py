@@ -25,11 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Score again and print the results."""
-    from rich.console import Console
-
     from infer.evaluation.rescore import rescore
     from refinery.questions.base import read_named_questions
-    from refinery.reporting.results import results_table
+    from refinery.reporting.results import print_results
 
     metrics = rescore(
         arguments.folder,
@@ -38,5 +36,4 @@ def run(arguments: argparse.Namespace) -> None:
         metrics=arguments.metric,
         questions=read_named_questions(arguments.questions),
     )
-    table = results_table(metrics["results"], title=f"{arguments.folder}, scored again")
-    Console(width=170).print(table)
+    print_results(metrics["results"], title=f"{arguments.folder}, scored again")

@@ -18,11 +18,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print the verdict, and write the recipe."""
+    """Print the verdict, and write the recipe, and beside it what the project's page shows of the verdict."""
     from infer.evaluation.verdict import find_verdict, write_served
+    from infer.viewing.verdict import shown_verdict
+    from refinery.reporting.pages.content import VERDICT_FILE
+    from refinery.runtime.run.run_dir import write_json
     from refinery.text import printable
 
     verdict = find_verdict(arguments.runs, arguments.validation, baseline=arguments.baseline, metric=arguments.metric)
     write_served(verdict, arguments.output)
+    write_json(arguments.output.with_name(VERDICT_FILE), shown_verdict(verdict))
     for line in (*verdict.remarks, verdict.sentence):
         print(printable(line))

@@ -13,6 +13,7 @@ from refinery.llms.served.endpoint import ServedModelConfig
 from refinery.llms.served.paid.prices import known_price
 from refinery.llms.served.transport.chat_labels import LABEL_TOKENS
 from refinery.passages.sources import iter_passages
+from refinery.retrievers import web
 from refinery.runtime.forecast import Expected, Forecast, Range, total
 
 # How many characters questions and passages have that do not exist yet: fewest, most.
@@ -33,7 +34,20 @@ def forecast(recipe: InferRecipe, expected: Expected) -> Forecast:
         return Forecast(rows, writes, dollars=None if recipe.served else (0, 0))
     asked = [_times(one.count, rows) for one in calls if isinstance(_model(recipe, one), ServedModelConfig)]
     dollars = dollars_of(recipe, calls, _UNSEEN)
-    return Forecast(rows, writes, total(asked) if asked else None, None if dollars is None else _times(dollars, rows))
+    return Forecast(
+        rows,
+        writes,
+        total(asked) if asked else None,
+        None if dollars is None else _times(dollars, rows),
+        seconds_of_searches=rows * _seconds_per_search(recipe),
+    )
+
+
+def _seconds_per_search(recipe: InferRecipe) -> float:
+    """Seconds between two searches of an engine that allows no more, such as one of the web."""
+    if not recipe.found_decoder().needs_retriever or recipe.retriever is None or recipe.retriever.name != "web":
+        return 0.0
+    return web.Options.model_validate(recipe.retriever.options).seconds_between_searches
 
 
 def _model(recipe: InferRecipe, calls: Calls) -> ModelConfig | ServedModelConfig:

@@ -9,7 +9,7 @@ from infer.evaluation.evaluate import groups_in
 from infer.evaluation.finished_runs import StoredRun, stored_runs
 from infer.evaluation.rows_by_id import RowsById
 from infer.evaluation.scores import SCORES_FILE, QuestionScores
-from infer.evaluation.tables.comparison import Line, System, comparison_text, unequal
+from infer.evaluation.tables.comparison import Line, System, comparison_text, main_metric, unequal
 from refinery.errors import RunDirError
 from refinery.metrics.bootstrap import counted_measure, counted_paired
 from refinery.metrics.registry import find_metric
@@ -27,10 +27,12 @@ def print_comparison(
     breakdown: bool = False,
     force: bool = False,
     table_format: TableFormat = "terminal",
+    wide: bool = False,
 ) -> None:
-    """Write the tables of `compare` to stdout."""
+    """Write the tables of `compare` to stdout. In a terminal, they have what fits in 80 columns unless they are `wide`."""
     lines = compare(runs, baseline=baseline, metrics=metrics, breakdown=breakdown, force=force)
-    sys.stdout.write(comparison_text(lines, table_format))
+    narrow = () if wide or table_format != "terminal" else metrics or [main_metric(list(lines[0].scores))]
+    sys.stdout.write(comparison_text(lines, table_format, narrow=narrow))
     if table_format == "csv":  # CSV has no place for remarks
         sys.stderr.writelines(printable(f"{remark}\n") for remark in unequal(lines))
 

@@ -21,7 +21,7 @@ from infer.evaluation.compare import check_comparable, shown_metrics, systems_of
 from infer.evaluation.evaluate import groups_in
 from infer.evaluation.finished_runs import stored_runs
 from infer.evaluation.search_outcomes import FOUND, OUTCOMES, outcome
-from infer.evaluation.tables.comparison import System, difference_text, number_cell
+from infer.evaluation.tables.comparison import System, difference_text, main_metric, number_cell
 from refinery.errors import RunDirError
 from refinery.metrics.bootstrap import Difference, holm, over_seeds
 from refinery.reporting.question_groups import ALL
@@ -55,16 +55,19 @@ def print_over_seeds(
     force: bool = False,
     errors: bool = False,
     table_format: TableFormat = "terminal",
+    wide: bool = False,
 ) -> None:
-    """Write the tables to stdout."""
+    """Write the tables to stdout. In a terminal, they have one metric unless more are named or they are `wide`."""
     lines = compare_over_seeds(runs, baseline=baseline, metrics=metrics, breakdown=breakdown, force=force, errors=errors)
+    every = list(lines[0].scores)
+    shown = every if wide or metrics or errors or table_format != "terminal" else [main_metric(every)]
     if table_format == "csv":
         sys.stdout.write(render_table(*_numbers(lines), "csv"))
         return
     for group in dict.fromkeys(line.group for line in lines):
         if breakdown:
             sys.stdout.write(printable(f"{'% ' if table_format == 'latex' else ''}{group}\n"))
-        sys.stdout.write(render_table(*_cells([line for line in lines if line.group == group]), table_format))
+        sys.stdout.write(render_table(*_cells([line for line in lines if line.group == group], shown), table_format))
 
 
 def compare_over_seeds(
@@ -166,8 +169,7 @@ def _corrected(found: dict[_Key, Difference]) -> dict[_Key, Difference]:
     return {key: replace(difference, p=p) for (key, difference), p in zip(found.items(), corrected, strict=True)}
 
 
-def _cells(lines: Sequence[PooledLine]) -> tuple[list[str], list[list[str]]]:
-    metrics = list(lines[0].scores)
+def _cells(lines: Sequence[PooledLine], metrics: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     is_compared = any(line.differences for line in lines)
     header = ["system", "seeds", "questions"]
     header += [column for metric in metrics for column in (metric, *([f"{metric} difference"] if is_compared else []))]

@@ -3,50 +3,71 @@
 Validation questions decide what is served; test questions, which decide nothing, say how much better it is.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from infer.evaluation.compare import compare
-from infer.evaluation.tables.comparison import Line
+from infer.evaluation.tables.comparison import Line, main_metric
+from infer.modules.base import UNREAD
 from infer.recipe import RUN_KEYS
-from refinery.errors import RunDirError
+from refinery.errors import PluginError, RunDirError
 from refinery.runtime.files.jsonl import written_to
-from refinery.runtime.run.run_dir import read_run
+from refinery.runtime.run.run_dir import RunDir, read_metrics, read_run
+from refinery.tasks.base import load_task
 
 _FEW = 50  # questions, below which a difference of ten points is likely to be chance
+_MANY_UNREAD = 0.1  # of all replies
+
+# The line of each system by the name of its run's folder.
+Lines = Mapping[str, Line]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The run whose system is served, the sentence, and what to know about it."""
+    """The run whose system is served, the sentence, what to know about it, and the systems on test questions."""
 
     served: Path
     sentence: str
     remarks: tuple[str, ...]
+    tested: tuple[Line, ...]
+    metric: str
+    compared: tuple[Path, Path]  # the method, or what is better on validation, and the baseline
 
 
 def find_verdict(tested: Sequence[Path], validated: Sequence[Path], *, baseline: str, metric: str | None = None) -> Verdict:
     """Compare runs on test questions, and the same systems' runs on validation questions, in the same order, with a baseline.
 
-    Without a `metric`, it is the first F1 that papers report on the dataset, or else the first of their metrics. Raises RunDirError for
-    runs that do not belong together, and as `compare`.
+    The last run is that of the method. Without a `metric`, it is the first F1 that papers report on the dataset, or else the first of their
+    metrics. Raises RunDirError for runs that do not belong together, and as `compare`.
     """
     on_test, on_validation = (_by_folder(runs, baseline) for runs in (tested, validated))
     if list(on_test) != list(on_validation) or baseline not in on_test:
         raise RunDirError(
             f"verdict: test runs {', '.join(on_test)} and validation runs {', '.join(on_validation)} must be of the same systems."
         )
-    metric = metric or _usual(on_test[baseline])
+    metric = metric or main_metric(list(on_test[baseline].scores))
     scores = {name: line.scores[metric].mean for name, line in on_validation.items()}
     best = max([baseline, *scores], key=scores.__getitem__)  # of equal ones the baseline
-    rival = best if best != baseline else next(name for name in reversed(scores) if name != baseline)  # a project's method comes last
-    chosen = f"{scores[rival]:.1f} {metric} for {scores[baseline]:.1f} on {on_validation[baseline].questions} validation questions"
-    sentence = f"{rival} {_difference(on_test[rival], metric, baseline)}: serving {best} ({chosen})"
-    served = next(path for path in tested if path.name == best)
-    return Verdict(served, sentence, tuple(_remarks(on_test, on_validation, metric)))
+    rival = best if best != baseline else next(name for name in reversed(scores) if name != baseline)
+    ranked = ", ".join(f"{name} {scores[name]:.1f}" for name in sorted(scores, key=lambda name: (-scores[name], name != best)))
+    how = "the best" if best != baseline else "as none is better"
+    chosen = f"{how} on {on_validation[baseline].questions} validation questions ({metric}: {ranked})"
+    remarks = [
+        *_remarks(on_test, on_validation, metric),
+        *_untrained(on_test.values()),
+        *_against_others(tested, on_test, metric, baseline=baseline),
+    ]
+    return Verdict(
+        served=next(path for path in tested if path.name == best),
+        sentence=f"{rival} {_difference(on_test[rival], metric, baseline)}: serving {best}, {chosen}",
+        remarks=tuple(remarks),
+        tested=tuple(on_test.values()),
+        metric=metric,
+        compared=(on_test[rival].system.run.path, on_test[baseline].system.run.path),
+    )
 
 
 def write_served(verdict: Verdict, path: Path) -> None:
@@ -65,10 +86,6 @@ def _by_folder(runs: Sequence[Path], baseline: str) -> dict[str, Line]:
     return {line.system.run.path.name: line for line in lines}
 
 
-def _usual(line: Line) -> str:
-    return next((metric for metric in line.scores if metric.startswith("f1.")), next(iter(line.scores)))
-
-
 def _difference(line: Line, metric: str, baseline: str) -> str:
     found = line.differences.get(metric)
     on = f"on {line.questions} test questions"
@@ -78,14 +95,50 @@ def _difference(line: Line, metric: str, baseline: str) -> str:
     return f"is {how} {baseline}, by {found.mean:+.1f} {metric} [{found.low:+.1f}, {found.high:+.1f}] {on}"
 
 
-def _remarks(on_test: dict[str, Line], on_validation: dict[str, Line], metric: str) -> Iterator[str]:
+def _against_others(tested: Sequence[Path], on_test: Lines, metric: str, *, baseline: str) -> Iterator[str]:
+    """The method against each system besides the baseline, such as a trained reader, so that its training is not taken for its searches."""
+    *others, method = (name for name in on_test if name != baseline)
+    for other in others:
+        yield f"{method} {_difference(_by_folder(tested, other)[method], metric, other)}."
+
+
+def _remarks(on_test: Lines, on_validation: Lines, metric: str) -> Iterator[str]:
     for lines, what in ((on_test, "test"), (on_validation, "validation")):
         count = min(line.questions for line in lines.values())
         if count < _FEW:
             yield f"{count} {what} questions are few: below {_FEW}, ten points may well be chance. Add documents or questions."
     for name, line in on_test.items():
+        run = line.system.run
+        look = f"Look at its answers: refinery view {run.path}"
         if not line.scores[metric].mean:
-            run = line.system.run.path
-            yield f"{name} has {metric} 0.0 on all {line.questions} test questions. Look at its answers: refinery view {run}"
-        if failed := line.system.run.metrics.get("failed", 0):
+            yield f"{name} has {metric} 0.0 on all {line.questions} test questions. {look}"
+        if failed := run.metrics.get("failed", 0):
             yield f"{name} failed on {failed} questions, which count as wrong."
+        unread = {reason: count for reason, count in line.system.results.get("faults", {}).items() if f"{reason}:" in UNREAD}
+        calls = line.system.results["cost_per_question"]["calls"] * line.questions
+        if (count := sum(unread.values())) > _MANY_UNREAD * calls:
+            reasons = ", ".join(f"{reason} {number}" for reason, number in unread.items())
+            yield f"{name}: {count} of its {calls:,.0f} replies could not be used as asked ({reasons}). {look}"
+
+
+def _untrained(lines: Iterable[Line]) -> Iterator[str]:
+    """A remark for each model of the runs whose scores on held-out rows are all 0."""
+    recipes = [line.system.run.recipe for line in lines]
+    models = [Path(path) for recipe in recipes if recipe.llm for path in (recipe.llm.base, *recipe.llm.adapters.values())]
+    for model in dict.fromkeys(models):
+        scores = _held_out(model)
+        if scores and not any(scores.values()):
+            zero = f"the model in {model} has {', '.join(scores)} 0.0 on its held-out rows."
+            yield f"{zero} Look at them: refinery view {model} --output FILE.html"
+
+
+def _held_out(model: Path) -> dict[str, float]:
+    """The scores of a model that a train run made; none for another model, or without held-out rows."""
+    if not (model / "run.json").is_file() or not RunDir(model).finished:
+        return {}
+    metrics = read_metrics(model)
+    try:
+        names = load_task(read_run(model)["recipe"]["task"]).scores
+    except (KeyError, PluginError):  # no train run, or someone's own task, which is not installed here
+        return {}
+    return {name: metrics[name] for name in names if name in metrics}

@@ -25,7 +25,7 @@ from refinery.runtime.recipes.plugins import PluginKind
 from refinery.text import did_you_mean
 
 OUTPUT = "output"  # the name of the trace steps that are graded
-_UNREAD = ("unparsed:", "malformed:", "refused:", "truncated:", "empty:")  # faults of replies without the requested content
+UNREAD = ("unparsed:", "malformed:", "refused:", "truncated:", "empty:")  # faults of replies without the requested content
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ async def run_alone(module: Module, question: Question, session: Session, option
 
 
 def _num_unread(session: Session) -> int:
-    return sum(step.name == "fault" and (step.text or "").startswith(_UNREAD) for step in session.trace)
+    return sum(step.name == "fault" and (step.text or "").startswith(UNREAD) for step in session.trace)
 
 
 def _fitting(case: Case, session: Session) -> Case:

@@ -1,5 +1,6 @@
 """The page of infer runs: one row per question, one view per selection, and each run's trace."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -10,7 +11,7 @@ from infer.evaluation.error_cause import why_wrong
 from infer.evaluation.finished_runs import StoredRun, stored_runs
 from infer.evaluation.rows_by_id import RowsById
 from infer.evaluation.scores import has_gold
-from infer.steps.selection import LEARNED, Definition, path_values, select_path, selectable, vote_key
+from infer.steps.selection import LEARNED, Definition, confidence, path_values, select_path, selectable, vote_key
 from infer.viewing.card import run_card
 from infer.viewing.trace_tree import prediction_tree
 from refinery.contract.records import Question
@@ -22,8 +23,9 @@ from refinery.reporting.pages.write import write_page
 from refinery.reporting.question_groups import groups_of
 from refinery.runtime.files.jsonl import LineIndex
 
-_WORDS = {"right": "right", "wrong": "wrong", "view": "what if selected by"}
-_COLUMNS = ("score", "F1", "calls", "tokens")
+_WORDS = {"right": "right", "wrong": "wrong", "view": "what if selected by", "notes": "right answers"}
+_COLUMNS = ("score", "F1", "calls", "tokens", "confidence")
+_CONFIDENCE = Definition("fixed")  # the geometric mean of the probabilities of the answer's tokens
 _UPPER_BOUND = "upper bound"
 _RIGHT_FROM = 0.5  # as in the page's scripts
 
@@ -171,13 +173,22 @@ def _cells(
     """A cell for each answer, those of a tree's paths in their order."""
     cost, f1s = prediction.cost, _scores("f1.squad", question, answers)
     spent = (cost.calls, cost.prefill_tokens + cost.decode_tokens)
+    sure = _confidences(prediction)
     cells: list[Cell] = []
     for number, (answer, score, f1) in enumerate(zip(answers, scores, f1s, strict=True)):
-        cell: Cell = {"text": answer, "score": score, "numbers": [score, f1, *spent]}
+        cell: Cell = {"text": answer, "score": score, "numbers": [score, f1, *spent, sure[number]]}
         if score is not None and score < _RIGHT_FROM:
             cell["why"] = run.why_wrong(question, prediction, scores, number if prediction.paths else None)
         cells.append(cell)
     return cells
+
+
+def _confidences(prediction: Prediction) -> list[float | None]:
+    """How sure the model is of each answer, from 0 to 1; None if its tokens have no probabilities."""
+    if prediction.paths:
+        return [confidence(path, _CONFIDENCE) if len(path.steps[-1].logprobs or []) > 1 else None for path in prediction.paths]
+    written = next((step.logprobs for step in reversed(prediction.trace) if step.text and step.logprobs), None)
+    return [math.exp(sum(written) / len(written)) if written else None]
 
 
 def _scores(metric: str, question: Question, answers: Sequence[str]) -> list[float | None]:

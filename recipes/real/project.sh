@@ -24,6 +24,7 @@ if [ ! -e $PROJECT ]; then
     # It writes no searches step by step that can be read: here a question is its own search, and ends in the answer it was written with.
     sed -i 's/kind: stepwise/kind: multi_hop\n  by: annotations/; s/  examples: few//' $PROJECT/recipes/labels/refinement.yaml
     sed -i 's/epochs: 3/epochs: 1/; s/max_length: 4096/max_length: 1024/; s/lora_rank: 64/lora_rank: 16/' $PROJECT/recipes/train/refinement.yaml
+    sed -i 's/epochs: 3/epochs: 1/; s/max_length: 4096/max_length: 1024/; s/lora_rank: 64/lora_rank: 16/' $PROJECT/recipes/train/reader.yaml
 fi
 refinery run $PROJECT
 

@@ -1,6 +1,7 @@
 """`refinery new PROJECT`."""
 
 import argparse
+from contextlib import chdir
 from pathlib import Path
 
 GROUP = "Pipeline"
@@ -42,4 +43,16 @@ def run(arguments: argparse.Namespace) -> None:
     )
     for path in written:
         print(printable(str(path)))
+    _print_faults(arguments.project)
     print(printable(f"next: refinery run {arguments.project} --dry-run"))
+
+
+def _print_faults(folder: Path) -> None:
+    """Print what would stop the project now: it is the user's own, so its servers are asked with their keys."""
+    from refinery.project.jobs import jobs_of
+    from refinery.project.preflight import faults_of, print_faults
+    from refinery.project.project import read_project
+
+    with chdir(folder):
+        jobs = jobs_of(read_project(Path()), where=str(folder))
+        print_faults(faults_of([*jobs.values()], [job.output for job in jobs.values() if job.output]))

@@ -19,8 +19,12 @@ HELP = "do every step of a project, or of a paper's reproduction, that is not up
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("project", type=Path, metavar="PROJECT", help="a folder that `refinery new` made, or a file of steps")
+    parser.add_argument(
+        "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="overrides of the project's keys, such as values.base=NAME"
+    )
     parser.add_argument("--until", metavar="STEP", help="stop after this step")
     parser.add_argument("--dry-run", action="store_true", help="print the plan, then stop: what each step will do, cost and need")
+    parser.add_argument("--wide", action="store_true", help="in the plan: at least and at most, instead of one estimate")
     parser.add_argument(
         "--trust", dest="imports", action="append", default=[], metavar="NAME", help="with --dry-run: import this module of the project"
     )
@@ -48,7 +52,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.stand_in is not None:
         _stand_in(arguments)
         return
-    project = read_project(arguments.project)
+    project = read_project(arguments.project, arguments.overrides)
     if arguments.project.is_dir():
         os.chdir(arguments.project)
     _run(arguments, project)
@@ -63,7 +67,7 @@ def _stand_in(arguments: argparse.Namespace) -> None:
     file = arguments.project.absolute()
     tiny_models = f"${{{TINY_MODELS}}}" in file.read_text(encoding="utf-8")
     with stand_in_place(arguments.stand_in / file.parent.name, tiny_models=tiny_models) as values:
-        _run(arguments, read_project(file, stand_in=values), runner=runner_here(arguments.main))
+        _run(arguments, read_project(file, arguments.overrides, stand_in=values), runner=runner_here(arguments.main))
 
 
 def _check_cluster(arguments: argparse.Namespace) -> None:
@@ -83,7 +87,7 @@ def _run(arguments: argparse.Namespace, project: "Project", runner: "Runner | No
     from refinery.commands import command_of
     from refinery.project.jobs import jobs_of, stated_values
     from refinery.project.plan import plan_of, print_plan
-    from refinery.project.preflight import check_ready
+    from refinery.project.preflight import check_ready, faults_of, faults_of_room, print_faults
     from refinery.project.process import run_process
     from refinery.project.ray_runner import print_places, runner_on_ray
     from refinery.project.run import check_outputs, moves, print_report, run_jobs
@@ -93,14 +97,16 @@ def _run(arguments: argparse.Namespace, project: "Project", runner: "Runner | No
 
     jobs = jobs_of(project, where=str(arguments.project), until=arguments.until)
     with planning(stated_values(project, jobs), arguments.imports if arguments.dry_run else None):
-        print_plan(planned := plan_of(jobs, project.folder, command_of))
+        print_plan(planned := plan_of(jobs, project.folder, command_of), wide=arguments.wide)
+        todo, made = [jobs[step.name] for step in planned if step.state != "done"], [job.output for job in jobs.values() if job.output]
+        if arguments.dry_run:
+            print_faults([*faults_of(todo, made, with_keys=False), *faults_of_room(planned, Path.cwd())])
     check_outputs(jobs)
     for step in planned:
         for output, place in moves(jobs[step.name], project.folder) if step.state.startswith("again") else ():
             print(printable(f"{step.name}: {output} will be moved to {place}"))
     if runner is None and not arguments.dry_run and not arguments.on:
-        made = [job.output for job in jobs.values() if job.output]
-        check_ready([jobs[step.name] for step in planned if step.state != "done"], made, where=str(arguments.project))
+        check_ready(todo, made, where=str(arguments.project))
     at_once = 1 if runner else project.at_once
     if arguments.on:
         arguments.shards = arguments.shards or _SHARDS

@@ -17,6 +17,7 @@ from refinery.runtime.recipe import read_values
 from refinery.runtime.recipes.shipped_files import accelerate_file
 from refinery.runtime.recipes.stages import stages
 from refinery.runtime.recipes.yaml_file import read_yaml
+from refinery.text import did_you_mean
 
 # What the stages call their output, and the commands.
 _OUTPUT_KEY, _OUTPUT_FLAG = "output_dir", "--output"
@@ -44,6 +45,7 @@ class Job:
     command: str = ""  # the first word: a stage or a command
     then: tuple[tuple[str, ...], ...] = ()  # what is done next in the same output, each a command's words
     entry: str = ""  # the step in the project's file, of which this is one variant
+    accelerate: str | None = None
 
     @property
     def reads(self) -> list[Path]:
@@ -55,10 +57,13 @@ class Job:
 def jobs_of(project: Project, *, where: str, until: str | None = None) -> dict[str, Job]:
     """The jobs by name, each after those that it needs; with `until`, only that one and those that it needs.
 
-    Raises RecipeError for an unknown `until`, a recipe that cannot be read, two steps with one output, and steps that need each other.
+    Steps that the project skips are left out. Raises RecipeError for an unknown `until` or skipped step, a recipe that cannot be read, two
+    steps with one output, and steps that need each other.
     """
     jobs = {name: _job(name, step, project, f"{where}: steps.{name}") for name, step in project.steps.items()}
     _check_outputs(jobs, where)
+    if project.skip:
+        jobs = _without_skipped(jobs, project, where)
     needs = _needs(jobs)
     ordered = {name: replace(jobs[name], needs=tuple(needs[name])) for name in _in_order(needs, where)}
     return ordered if until is None else _leading_to(until, ordered, where)
@@ -99,6 +104,7 @@ def _job(name: str, step: Step, project: Project, where: str) -> Job:
         command=words[0],
         then=tuple(tuple(each) for each in step.then),
         entry=step.entry or name,
+        accelerate=step.accelerate,
     )
 
 
@@ -170,6 +176,26 @@ def _needs(jobs: Mapping[str, Job]) -> dict[str, list[str]]:
     return needs
 
 
+def _without_skipped(jobs: Mapping[str, Job], project: Project, where: str) -> dict[str, Job]:
+    """The jobs without those that are skipped or whose recipes need one of them. Other commands lose the words that name their outputs."""
+    entries = {name: job.entry for name, job in jobs.items()}
+    for name in project.skip:
+        if name not in {*entries, *entries.values()}:
+            raise _no_step(name, jobs, f"{where}: skip")
+    needs = _needs(jobs)
+    gone = {name for name, entry in entries.items() if not {name, entry}.isdisjoint(project.skip)}
+    while more := {name for name, job in jobs.items() if name not in gone and job.stage and not gone.isdisjoint(needs[name])}:
+        gone |= more
+    outputs = {str(output) for name in gone if (output := jobs[name].output)}
+    return {name: _shortened(job, project, outputs, where) for name, job in jobs.items() if name not in gone}
+
+
+def _shortened(job: Job, project: Project, outputs: set[str], where: str) -> Job:
+    step = project.steps[job.name]
+    command = [word for word in step.command if word not in outputs]
+    return job if command == step.command else _job(job.name, step.model_copy(update={"command": command}), project, f"{where}: {job.name}")
+
+
 def _in_order(needs: Mapping[str, list[str]], where: str) -> list[str]:
     """Names, each after those it needs, otherwise in the project's order."""
     done: list[str] = []
@@ -184,12 +210,16 @@ def _in_order(needs: Mapping[str, list[str]], where: str) -> list[str]:
 
 def _leading_to(until: str, jobs: Mapping[str, Job], where: str) -> dict[str, Job]:
     if until not in jobs:
-        raise RecipeError(f"{where}: no step '{until}'. Available: {', '.join(jobs)}.")
+        raise _no_step(until, jobs, where)
     wanted, waiting = set[str](), [until]
     while waiting:
         wanted.add(name := waiting.pop())
         waiting += jobs[name].needs
     return {name: job for name, job in jobs.items() if name in wanted}
+
+
+def _no_step(name: str, jobs: Mapping[str, Job], where: str) -> RecipeError:
+    return RecipeError(f"{where}: no step '{name}'.{did_you_mean(name, jobs)} Available: {', '.join(jobs)}.")
 
 
 def _exists(path: Path) -> bool:

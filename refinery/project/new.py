@@ -21,6 +21,7 @@ Method = Literal["rq_rag", "ra_isf"]
 # What each method trains: the task of the labels, of the model and of its recipe in the template.
 TRAINED: dict[str, tuple[str, ...]] = {"rq_rag": ("refinement",), "ra_isf": ("self_knowledge", "relevance", "decomposition")}
 _FROM_THE_BASE = frozenset({"self_knowledge"})  # labels that come from the base itself
+_TUNED = ("reader",)  # what every method is compared with: a trained model that searches once
 _LIST_SECONDS = 10.0
 
 
@@ -75,7 +76,7 @@ def _values(new: NewProject) -> dict[str, Any]:
     if new.base is None and teacher is None:
         raise RecipeError("--base or --model is needed: name the model to train, or an endpoint's model that answers without training.")
     method = new.method if new.base else "ra_isf"
-    trained = TRAINED[method] if new.base else ()
+    trained, tuned = (TRAINED[method], _TUNED) if new.base else ((), ())
     _check_questions(new, trained, teacher)
     return {
         "folder": str(new.folder),
@@ -88,11 +89,11 @@ def _values(new: NewProject) -> dict[str, Any]:
         "method": method,
         "own_questions": new.questions and _from(new.folder, new.questions),
         "reader": new.reader,
-        "label_steps": () if new.labels else trained,
+        "label_steps": (*tuned, *(() if new.labels else trained)),
         "labels": _from(new.folder, new.labels) if new.labels else "runs/labels",
-        "models": trained,
+        "models": (*tuned, *trained),
         "validated": [task for task in trained if not new.labels or (new.labels / task / "validation.jsonl").is_file()],
-        "systems": ("direct", "rag", method),
+        "systems": ("direct", "rag", *(["rag_tuned"] if tuned else []), method),
     }
 
 

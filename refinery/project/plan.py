@@ -11,17 +11,21 @@ from rich.table import Table
 from rich.text import Text
 
 from refinery.errors import RefineryError
+from refinery.llms.weights.device import this_machine
 from refinery.passages.sources import estimate_count
 from refinery.project.jobs import Job
 from refinery.project.state import changes, is_done, sources_of
-from refinery.runtime.forecast import Expected, Forecast, Range, total
+from refinery.reporting.watch import duration
+from refinery.runtime.forecast import Expected, Forecast, Range, central, total
 from refinery.runtime.recipes.stages import stages
 
 # The module of a command that is no stage, by its name; None if there is no such command.
 CommandOf = Callable[[str], ModuleType | None]
 
-_COLUMNS = ("rows", "calls", "dollars", "disk")
+_COLUMNS = ("rows", "calls", "dollars", "disk", "memory")
 _TIME = "How long it takes can be measured: once a step's inputs exist, add --dry-run --pilot 20 to its `refinery infer RECIPE`."
+_UNKNOWN = "What is unknown has no price (set `price` of the model), or depends on what earlier steps make: try --pilot there too."
+_CENTRAL = "~ is one estimate between what it takes at least and at most, which --wide shows."
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +58,39 @@ def plan_of(jobs: Mapping[str, Job], folder: Path, command_of: CommandOf = lambd
     return list(planned.values())
 
 
-def print_plan(planned: Sequence[Planned]) -> None:
-    """Print the plan as a table, with its sums; the variants of a step share a line."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("step", no_wrap=True)
-    table.add_column("")
-    for name in (*_COLUMNS, "memory"):
-        table.add_column(name, justify="right", no_wrap=name != "memory")
-    for steps in _by_entry(planned):
-        table.add_row(*_titles(steps), *_cells([step.forecast for step in steps if step.forecast]))
+def print_plan(planned: Sequence[Planned], *, wide: bool = False) -> None:
+    """Print the plan as a table, with its sums, and remarks; the variants of a step share a line, and `wide` shows ranges."""
     todo = [step.forecast for step in planned if step.forecast]
+    lines = [(*_titles(steps), *_cells([step.forecast for step in steps if step.forecast], wide=wide)) for steps in _by_entry(planned)]
     if todo:
-        table.add_row("together", "", *("", *_cells(todo)[1:]))
-    console = Console(width=190)
+        lines.append(("together", Text(), "", *_cells(todo, wide=wide)[1:]))
+    kept = [number for number, _ in enumerate(_COLUMNS, 2) if any(line[number] for line in lines)]
+    table = Table(box=None, padding=(0, 2 if wide else 1, 0, 0))
+    table.add_column("step", overflow="fold", min_width=14)
+    table.add_column("", min_width=10)
+    for number in kept:
+        table.add_column(_COLUMNS[number - 2], justify="right", no_wrap=True)
+    for line in lines:
+        table.add_row(line[0], line[1], *(line[number] for number in kept))
+    console = Console(width=190 if wide else None)
     console.print(table)
-    if todo:
-        console.print(_TIME, highlight=False)
+    for remark in _remarks(planned, wide=wide):
+        console.print(remark, highlight=False, soft_wrap=True, markup=False)
+
+
+def _remarks(planned: Sequence[Planned], *, wide: bool) -> Iterator[str]:
+    forecasts = [step.forecast for step in planned if step.forecast]
+    if seconds := sum(forecast.seconds_of_searches for forecast in forecasts):
+        yield f"Web searches: {duration(seconds)} for one a row at the engine's rate; cached ones take none, methods that repeat it more."
+    if any(forecast.memory_bytes for forecast in forecasts):
+        yield f"Memory is what training takes at most, of each GPU where GPUs are named. This machine: {this_machine()}."
+    ranges = [amount for forecast in forecasts for amount in (forecast.calls, forecast.dollars, forecast.disk_bytes)]
+    if not wide and any(amount and amount[0] != amount[1] for amount in ranges):
+        yield _CENTRAL
+    if None in [forecast.dollars for forecast in forecasts]:
+        yield _UNKNOWN
+    if forecasts:
+        yield _TIME
 
 
 def _state(job: Job, jobs: Mapping[str, Job], folder: Path, *, waits: bool) -> str:
@@ -109,7 +130,7 @@ def _forecast(job: Job, expected: Expected, command_of: CommandOf) -> Forecast:
 
 
 def _of_stage(job: Job, expected: Expected) -> Forecast:
-    return stages()[job.stage].forecast(job.words[0], job.words[1:], expected)
+    return stages()[job.stage].forecast(job.words[0], job.words[1:], expected, accelerate=job.accelerate)
 
 
 def _of_command(job: Job, expected: Expected, command_of: CommandOf) -> Forecast:
@@ -156,28 +177,41 @@ def _sum(todo: Sequence[Forecast]) -> Forecast:
         calls=total([forecast.calls or (0, 0) for forecast in todo]),
         dollars=known([forecast.dollars for forecast in todo]),
         memory_bytes=max(forecast.memory_bytes or 0 for forecast in todo),
+        gpus=max(forecast.gpus for forecast in todo),
         disk_bytes=known([forecast.disk_bytes for forecast in todo]),
     )
 
 
-def _cells(todo: Sequence[Forecast]) -> list[str]:
+def _cells(todo: Sequence[Forecast], *, wide: bool) -> list[str]:
     """What the forecasts are together: rows, calls, dollars, disk and memory."""
     rows = sum(forecast.rows or 0 for forecast in todo)
     gigabytes = [size and (size[0] / 1e9, size[1] / 1e9) for size in (forecast.disk_bytes for forecast in todo)]
-    memory = max((forecast.memory_bytes or 0 for forecast in todo), default=0)
     return [
         f"{rows:,}" if rows else "",
-        _cell([forecast.calls or (0, 0) for forecast in todo], "{:,.0f}"),
-        _cell([forecast.dollars for forecast in todo], "{:,.2f}"),
-        _cell(gigabytes, "{:,.1f}", " GB"),
-        f"{memory / 2**30:,.1f} GiB" if memory else "",
+        _cell([forecast.calls or (0, 0) for forecast in todo], "{:,.0f}", wide=wide),
+        _cell([forecast.dollars for forecast in todo], "{:,.2f}", wide=wide),
+        _cell(gigabytes, "{:,.1f}", " GB", wide=wide),
+        _memory(todo),
     ]
 
 
-def _cell(values: Sequence[Range | None], form: str, unit: str = "") -> str:
+def _memory(todo: Sequence[Forecast]) -> str:
+    """What the step with the most takes, of each GPU."""
+    most = max(todo, key=lambda forecast: forecast.memory_bytes or 0, default=Forecast())
+    gib = (most.memory_bytes or 0) / 2**30
+    return "" if not gib else f"{gib:,.1f} GiB" if most.gpus == 0 else f"{most.gpus} x {gib:,.1f} GiB"
+
+
+def _cell(values: Sequence[Range | None], form: str, unit: str = "", *, wide: bool) -> str:
     """The sum of what is known, and `+ ?` if something is not."""
-    known = total([value for value in values if value is not None])
-    if not any(known):
+    known = [value for value in values if value is not None]
+    low, high = (form.format(value) for value in total(known))
+    if not any(high for _, high in known):
         return "unknown" if None in values else ""
-    low, high = (form.format(value) for value in known)
-    return (low if low == high else f"{low} to {high}") + unit + (" + ?" if None in values else "")
+    between = f"{low} to {high}" if wide else f"~{form.format(_rounded(sum(map(central, known))))}"
+    return (low if low == high else between) + unit + (" + ?" if None in values else "")
+
+
+def _rounded(value: float) -> float:
+    """Two digits: an estimate has no more."""
+    return float(f"{value:.2g}")

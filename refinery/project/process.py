@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import sys
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +20,7 @@ from refinery.project.jobs import COMMAND, Job
 LOGS = "logs"
 _SECONDS_TO_STOP = 60.0  # in which a step that is told to stop may save its work
 _PR_SET_PDEATHSIG = 1
+_TAIL_BYTES = 1 << 16
 _WARNING = re.compile(r"warning: ((?:refinery|distill|train|infer)\b\S*: .*)")
 _NO_MESSAGES = {"TOKENIZERS_PARALLELISM": "false"}
 
@@ -107,6 +107,7 @@ def warnings_in(log: Path) -> list[str]:
 
 def last_line(log: Path) -> str:
     """The last line of a log that is not blank, or nothing."""
-    with log.open(encoding="utf-8", errors="replace") as lines:
-        last = deque((line.strip() for line in lines if line.strip()), maxlen=1)
-    return last[0] if last else ""
+    with log.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        lines = file.read().decode(errors="replace").splitlines()
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")

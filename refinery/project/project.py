@@ -4,7 +4,7 @@ The file is `refinery.yaml` in the project's folder, whose recipes refer to its 
 and is run from where its paths are relative to.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -12,8 +12,8 @@ from pydantic import Field, StringConstraints
 
 from refinery.errors import RecipeError
 from refinery.project.variants import repeated
-from refinery.runtime.recipe import Recipe, build_recipe
-from refinery.runtime.recipes.shared_values import PROJECT_FILE
+from refinery.runtime.recipe import Recipe, apply_overrides, build_recipe
+from refinery.runtime.recipes.shared_values import PROJECT_FILE, change_values
 from refinery.runtime.recipes.yaml_file import read_yaml
 
 # It names the step's log.
@@ -45,21 +45,26 @@ class Project(Recipe):
     stand_in: dict[str, Any] = Field(default={}, description="values of `refinery run --stand-in`, instead of those of the same names")
     folder: Path = Field(default=Path(), description="where the state and the logs of the steps are kept")
     serve: str | None = Field(default=None, description="the recipe that `refinery serve` serves")
+    skip: list[StepName] = Field(default=[], description="steps to leave out, with every step whose recipe reads what they make")
     at_once: int = Field(default=1, description="how many steps run at a time, if they do not need each other", ge=1)
     environment: dict[str, str] = Field(default={}, description="environment variables of every step, such as CUDA_VISIBLE_DEVICES")
 
 
-def read_project(place: Path, *, stand_in: Mapping[str, Any] | None = None) -> Project:
-    """The project in a folder, or of a file. Raises RecipeError with one line per fault.
+def read_project(place: Path, overrides: Sequence[str] = (), *, stand_in: Mapping[str, Any] | None = None) -> Project:
+    """The project in a folder, or of a file, with `key=value` overrides such as `values.base=NAME`. Raises RecipeError, a line per fault.
 
-    With `stand_in`, these values and those under `stand_in` in the file take the places of the others.
+    Overridden values are those of the recipes too, in this process and in its steps. With `stand_in`, these values and those under
+    `stand_in` in the file take the places of the others.
     """
     where = place / PROJECT_FILE if place.is_dir() or place.suffix != ".yaml" else place
     if where != place and not where.is_file():
         raise RecipeError(f"{place}: has no {PROJECT_FILE}, so it is not a project. Start one: refinery new {place} ...")
-    read = read_yaml(where)
+    read = apply_overrides(read_yaml(where), overrides, where=str(where))
     values = (read.get("values") or {}) | ({} if stand_in is None else {**stand_in, **(read.get("stand_in") or {})})
     steps = read.get("steps")
     if isinstance(steps, dict):
         steps = repeated(cast("dict[str, Any]", steps), read.get("variants") or {}, values, where=f"{where}: steps")
-    return build_recipe({**read, "steps": steps}, Project, where=str(where))
+    project = build_recipe({**read, "steps": steps}, Project, where=str(where))
+    if overrides and where.name == PROJECT_FILE:
+        change_values(where.parent, project.values)
+    return project

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from refinery.errors import RunDirError
 from refinery.project.jobs import Job
+from refinery.project.live import LiveRun
 from refinery.project.process import log_of, run_process, warnings_in
 from refinery.project.project import Project
 from refinery.project.state import STATE_FOLDER, changes, is_done, sources_of, write_state
@@ -41,11 +42,11 @@ async def arun_jobs(jobs: Mapping[str, Job], folder: Path, *, at_once: int, runn
     process works in the folder, StepFailed for a step that fails, after the others were stopped, and Stopped after a SIGTERM, also then.
     """
     check_outputs(jobs)
-    with locked_run(folder / STATE_FOLDER):
-        return await stoppable(_run_all(jobs, folder, at_once, runner), "Run the same command again to continue.")
+    with locked_run(folder / STATE_FOLDER), LiveRun(jobs, folder) as live:
+        return await stoppable(_run_all(jobs, folder, at_once, runner, live), "Run the same command again to continue.")
 
 
-async def _run_all(jobs: Mapping[str, Job], folder: Path, at_once: int, runner: Runner) -> dict[str, float]:
+async def _run_all(jobs: Mapping[str, Job], folder: Path, at_once: int, runner: Runner, live: LiveRun) -> dict[str, float]:
     done = {name: asyncio.Event() for name in jobs}
     gate = asyncio.Semaphore(at_once)
     places = {name: place for place, name in enumerate(_longest_first(jobs))}
@@ -60,8 +61,10 @@ async def _run_all(jobs: Mapping[str, Job], folder: Path, at_once: int, runner: 
         await asyncio.sleep(0)  # until all that are ready now are among the ready ones
         async with gate:
             first = jobs[heappop(ready)[1]]
+            live.begin(first.name)
             if (taken := await _bring_up_to_date(first, jobs, folder, runner)) is not None:
                 seconds[first.name] = taken
+            live.end(first.name, taken)
             done[first.name].set()  # before the gate opens, so that jobs that needed this one are ready
 
     await together(run(job) for job in jobs.values())
@@ -103,9 +106,9 @@ async def _bring_up_to_date(job: Job, jobs: Mapping[str, Job], folder: Path, run
 
 def print_report(project: Project, jobs: Mapping[str, Job], folder: Path, *, whole: bool) -> None:
     """Print the shown steps' own output, of this run or an earlier one, and the next command if the `whole` project is done."""
-    for job in jobs.values():
-        if job.shown:
-            print(printable(log_of(job, project.folder).read_text(encoding="utf-8").rstrip()))
+    for name in project.steps:  # in the order of the file
+        if name in jobs and jobs[name].shown:
+            print(printable(log_of(jobs[name], project.folder).read_text(encoding="utf-8").rstrip()))
     if project.serve and whole:
         print(printable(f"serve it: refinery serve {folder}"))
 

@@ -33,6 +33,13 @@ def is_done(job: Job, sources: Sources, folder: Path) -> bool:
     return bool(record.get("finished")) and record["sources"] == sources and (job.output is None or job.output.exists())
 
 
+def finished_steps(folder: Path) -> tuple[list[str], list[str]]:
+    """The names of steps that were finished when they were last run, and of those that were only begun."""
+    records = {file.stem: _record(file) for file in sorted((folder / STATE_FOLDER).glob("*.json"))}
+    found = {name: bool(record.get("finished")) for name, record in records.items() if record}
+    return [name for name, finished in found.items() if finished], [name for name, finished in found.items() if not finished]
+
+
 def changes(job: Job, sources: Sources, folder: Path) -> list[str]:
     """What differs from the sources with which the step was last begun; empty if it was never begun."""
     before = _read(job, folder).get("sources", sources)
@@ -73,8 +80,12 @@ def _overlap(path: Path, output: Path) -> bool:
 
 def _read(job: Job, folder: Path) -> dict[str, Any]:
     """What is recorded of a step; nothing where that is missing or damaged, so that the step is looked at again."""
+    return _record(_path(job, folder))
+
+
+def _record(path: Path) -> dict[str, Any]:
     try:
-        record = json.loads(_path(job, folder).read_text(encoding="utf-8"))
+        record = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return {}
     return record if isinstance(record, dict) and isinstance(record.get("sources"), dict) else {}

@@ -1,5 +1,6 @@
 """Print results and traces in a terminal."""
 
+import sys
 from typing import Any
 
 from rich.console import Console
@@ -10,6 +11,13 @@ from refinery.contract.records import Trajectory
 from refinery.contract.trace import Prediction, TraceStep
 from refinery.reporting.tables import tokens_per_question
 from refinery.text import printable
+
+_FILE_WIDTH = 160
+
+
+def print_results(results: dict[str, Any], *, title: str) -> None:
+    """Print `results_table` in the width of the terminal, or into a file with room for every column."""
+    (Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)).print(results_table(results, title=title))
 
 
 def results_table(results: dict[str, Any], *, title: str) -> Table:

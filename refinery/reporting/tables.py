@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
@@ -68,7 +69,8 @@ def _terminal(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     for row in rows:
         shown.add_row(*(Text(cell) for cell in row))
     screen = Console()
-    console = Console(file=io.StringIO(), width=screen.width if screen.is_terminal else _PIPE_WIDTH)
+    has_width = screen.is_terminal or "COLUMNS" in os.environ
+    console = Console(file=io.StringIO(), width=screen.width if has_width else _PIPE_WIDTH)
     with console.capture() as captured:
         console.print(shown)
     return captured.get()

@@ -16,6 +16,7 @@ from refinery.runtime.run.run_dir import RunDir, read_run
 from refinery.text import one_line, printable
 
 _SILENT_SECONDS = 30.0  # a run writes twice a second
+_BAR = 20  # letters of a bar
 _SHOWN = 160  # letters of a line of an example
 
 
@@ -42,9 +43,9 @@ def frame_of(folder: Path) -> Frame:
     except RunDirError:
         if not in_use:
             raise
-        return _frame([("run", str(folder)), ("state", "starting")], (), ended=False)
+        return frame_from([("run", str(folder)), ("state", "starting")], ended=False)
     rows = [("run", str(folder)), ("state", _state(folder, in_use))]
-    return _frame([*rows, *_digest(folder, record)], (), ended=not in_use)
+    return frame_from([*rows, *_digest(folder, record)], ended=not in_use)
 
 
 def _in_progress(folder: Path, progress: dict[str, Any]) -> Frame:
@@ -55,12 +56,21 @@ def _in_progress(folder: Path, progress: dict[str, Any]) -> Frame:
     if alive and silent > _SILENT_SECONDS:
         state = f"silent for {silent:,.0f} s"
     lines = [(str(name), str(text)) for name, text in progress.get("lines", [])] or [("now", str(progress["text"]))]
-    rows = [("run", f"{folder}: {progress['title']}"), ("state", state), ("done", _done(progress)), *lines]
+    place = folder.parent if folder.name.startswith(".") else folder  # a project keeps its progress in a hidden folder
+    rows = [("run", f"{place}: {progress['title']}"), ("state", state), ("done", _done(progress)), *lines]
     latest = tuple(_example(*pair) for pair in progress.get("latest", []))
-    return _frame(rows, latest, ended=not alive)
+    return frame_from(rows, latest, ended=not alive)
 
 
-def _frame(rows: list[tuple[str, str]], latest: tuple[str, ...], *, ended: bool) -> Frame:
+def progress_text(progress: dict[str, Any]) -> str:
+    """The progress of a run in one line, such as a step of a project: a bar, its count, its rate, and what it says itself."""
+    filled = round(_BAR * progress["done"] / max(progress["total"], 1))
+    said = [f"{name} {text}" for name, text in progress.get("lines", [])] or [str(progress["text"])]
+    return without_secrets("; ".join(filter(None, ["━" * filled + "─" * (_BAR - filled) + " " + _done(progress), *said])))
+
+
+def frame_from(rows: list[tuple[str, str]], latest: tuple[str, ...] = (), *, ended: bool) -> Frame:
+    """The frame of (name, text) pairs; those without text are left out."""
     rows = [(name, without_secrets(text)) for name, text in rows]
     text = summary([*rows, *(("latest" if number == 0 else "", example) for number, example in enumerate(latest))])
     line = printable(one_line("; ".join(text if name in ("run", "state") else f"{name} {text}" for name, text in rows if text)))
@@ -68,12 +78,17 @@ def _frame(rows: list[tuple[str, str]], latest: tuple[str, ...], *, ended: bool)
 
 
 def _done(progress: dict[str, Any]) -> str:
-    done, total, rate = progress["done"], progress["total"], progress["per_second"]
-    left = f", about {_duration((total - done) / rate)} left" if rate else ""
-    return f"{done:,} of {total:,} ({done / max(total, 1):.0%}) in {_duration(progress['seconds'])}, {rate:,.1f} a second{left}"
+    done, total, rate = progress["done"], progress["total"], progress["per_second"] * progress.get("paced", True)
+    left = f", {_pace(rate)}, about {duration((total - done) / rate)} left" if rate else ""
+    return f"{done:,} of {total:,} ({done / max(total, 1):.0%}) in {duration(progress['seconds'])}{left}"
 
 
-def _duration(seconds: float) -> str:
+def _pace(rate: float) -> str:
+    return f"{rate:,.1f} a second" if rate >= 1 else f"{1 / rate:,.1f} s each"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the unit that reads best."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 

@@ -1,6 +1,6 @@
 """What a step will probably take and cost, before it and its inputs exist. Every number is a range, because none of them is known yet."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 from pathlib import Path
@@ -14,7 +14,9 @@ RowsOf = Callable[[Path], int | None]
 class Forecast:
     """What a step reads (`rows`), writes (rows by file), asks, pays and needs, in memory and left on disk. None is unknown.
 
-    There is no time: before anything is measured, models and devices make it differ by several orders of magnitude.
+    Memory is that of each of `gpus`, or this machine's own where that is 0. `seconds_of_searches` is how long an engine that limits its
+    rate takes for one search of each row, which most methods exceed. There is no other time: before anything is measured, models and
+    devices make it differ by several orders of magnitude.
     """
 
     rows: int | None = None
@@ -22,6 +24,8 @@ class Forecast:
     calls: Range | None = None
     dollars: Range | None = (0, 0)
     memory_bytes: float | None = None
+    gpus: int = 0
+    seconds_of_searches: float = 0.0
     disk_bytes: Range | None = (0, 0)
 
 
@@ -52,9 +56,16 @@ class Expected:
         return sum(file.stat().st_size for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file())
 
 
-def total(ranges: "list[Range]") -> Range:
+def total(ranges: Iterable[Range]) -> Range:
     """The sum of ranges."""
-    return sum(low for low, _ in ranges), sum(high for _, high in ranges)
+    known = list(ranges)
+    return sum(low for low, _ in known), sum(high for _, high in known)
+
+
+def central(amounts: Range) -> float:
+    """The one estimate between at least and at most: as far from each by factors, or half of what may be nothing."""
+    low, high = amounts
+    return sqrt(low * high) if low > 0 else high / 2
 
 
 def extrapolated(values: Sequence[float], count: int) -> Range:

@@ -74,7 +74,7 @@ class Recipe(BaseModel):
         try:
             yield
         except PluginError as error:
-            raise PluginError(f"{self.where}: {self.key_of(name)}: {error}") from None
+            raise type(error)(f"{self.where}: {self.key_of(name)}: {error}") from None
 
     @model_validator(mode="before")
     @classmethod

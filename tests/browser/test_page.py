@@ -55,7 +55,7 @@ def test_why_an_answer_is_wrong_is_a_filter_and_stands_beside_it(tree_page, open
 
 def test_a_column_orders_the_list_up_down_and_back(tree_page, open_page):
     opened = open_page(tree_page, hash="runs=1,none")
-    scores = lambda: [text.split("\t")[-3] for text in opened.rows()]  # noqa: E731
+    scores = lambda: [text.split("\t")[-4] for text in opened.rows()]  # noqa: E731
     head = opened.page.locator('[data-key="sort 0.score"]')
     assert opened.page.locator("#table th.number").first.get_attribute("aria-sort") == "none"
     unsorted = scores()
@@ -78,8 +78,17 @@ def test_a_column_orders_the_list_up_down_and_back(tree_page, open_page):
 
 def test_the_list_shows_the_gold_answer_and_the_score(tree_page, open_page):
     opened = open_page(tree_page, hash="runs=1,none")
-    assert opened.page.locator("#table th").all_inner_texts() == ["question", "gold", "ra_isf", "score", "F1", "calls", "tokens"]
-    assert [cell.strip() for cell in opened.rows()[0].split("\t")[1:]] == ["Torvel", "✗Oslo misread", "0", "0", "9", "940"]
+    assert opened.page.locator("#table th").all_inner_texts() == [
+        "question",
+        "gold",
+        "ra_isf",
+        "score",
+        "F1",
+        "calls",
+        "tokens",
+        "confidence",
+    ]
+    assert [cell.strip() for cell in opened.rows()[0].split("\t")[1:]] == ["Torvel", "✗Oslo misread", "0", "0", "9", "940", "0.35"]
 
 
 def test_the_card_says_what_was_run_and_what_it_reached(tree_page, open_page):
@@ -157,3 +166,13 @@ def test_a_narrow_screen_folds_the_controls_away(tree_page, open_page):
     narrow.page.locator("#controls summary").click()
     narrow_to(narrow, "show", "wrong")
     assert narrow.page.inner_text("#controls summary") == "Filters · 1 active"
+
+
+def test_the_risk_rises_from_the_surest_answers_to_all(tree_page, open_page):
+    opened = open_page(tree_page)
+    chart = opened.page.locator(".chart", has_text="Wrong answers by the share answered")
+    assert chart.locator(".legend").count() == 2
+    points = opened.page.evaluate("riskPoints(0, held.runs[0].own, held.columns.indexOf(CONFIDENCE))")
+    right = opened.page.evaluate("held.rows.filter((row) => row.cells[0][held.runs[0].own].score >= 0.5).length")
+    assert points[-1] == [100, pytest.approx(100 * (120 - right) / 120)]
+    assert points[0][0] == pytest.approx(5)

@@ -6,6 +6,8 @@ import time
 import pytest
 from helpers.browser_hands import choose, contrasts, press
 
+from refinery.questions.base import read_questions
+
 
 def open_row(opened, number):
     opened.page.evaluate(f"location.hash = new URLSearchParams({{ q: held.rows[{number}].id }})")
@@ -126,7 +128,7 @@ def test_the_keyboard_reaches_everything(tree_page, open_page):
     assert opened.page.inner_text("#question h2") == question(opened, 1)
     press(opened, "n")
     opened.page.wait_for_function("() => document.querySelector('#question h2').textContent === held.rows[2].text")
-    press(opened, "Tab", "Tab", "Tab", "Tab", "Tab", "Tab", "Tab", "Enter")  # past the buttons and choices, to why the path won
+    press(opened, *["Tab"] * 10, "Enter")  # past the buttons, choices and the right answer, to why the path won
     opened.page.wait_for_selector(".why[open] table")
     press(opened, "Escape")
     opened.page.wait_for_selector("#list:not([hidden])")
@@ -183,3 +185,20 @@ def test_ten_thousand_questions_open_and_are_filtered(make_run, open_page, recor
     record_property("seconds_to_open", round(seconds, 2))
     with capsys.disabled():
         sys.stdout.write(f"\n10,000 questions, {path.stat().st_size / 1e6:.0f} MB: open in {seconds:.2f} s\n")
+
+
+def test_a_person_saves_right_answers_as_questions_that_are_read_again(tree_page, open_page):
+    opened = open_page(tree_page)
+    open_row(opened, 1)
+    opened.page.get_by_label("right answer").fill("Torvel of Oslo")
+    open_row(opened, 2)
+    given = opened.page.evaluate("cellOf(held.rows[2], state.sides[0]).text")
+    opened.page.locator(".note button").first.click()
+    with opened.page.expect_download() as download:
+        opened.page.get_by_role("button", name="save right answers (2)").click()
+    first, second = read_questions([download.value.path()])
+    assert (first.id, first.text, first.answers) == ("q1", question(opened, 1), ["Torvel of Oslo"])
+    assert (second.id, second.answers) == ("q2", [given])
+    opened.page.reload()
+    opened.page.wait_for_selector("body[data-ready]")
+    assert opened.page.locator("#notes").inner_text() == "save right answers (2)"

@@ -9,6 +9,8 @@ from helpers.browser_hands import contrasts
 from refinery.reporting.pages.project import write_project_pages
 from refinery.reporting.pages.write import write_page
 
+MARKUP = "<img src=x onerror=\"document.title='owned'\">"
+
 
 @pytest.fixture(scope="session")
 def project_index(tree_page, train_page, tmp_path_factory):
@@ -21,7 +23,30 @@ def project_index(tree_page, train_page, tmp_path_factory):
     values = json.loads(record.read_text())
     values["recipe"] |= {"output_dir": "runs/ra_isf", "sub_models": {"self_knowledge": {"base": "runs/judge"}}}
     record.write_text(json.dumps(values))
+    rows = [{"name": "rag", "value": 4.0, "low": -3.2, "high": 11.0}, {"name": MARKUP, "value": 1234.5, "low": None, "high": None}]
+    forest = {"name": "Better than ra_isf?", "note": MARKUP, "rows": rows}
+    verdict = {"sentence": f"rq_rag is {MARKUP}", "runs": ["runs/rq_rag", "runs/ra_isf"], "remarks": [MARKUP], "forests": [forest]}
+    (folder / "runs/verdict.json").write_text(json.dumps(verdict))
     return write_project_pages(folder, folder / "site")
+
+
+def test_a_project_begins_with_its_verdict_and_the_runs_that_it_compares(project_index, open_page):
+    opened = open_page(project_index)
+    first = opened.page.locator("#cards > *").first
+    assert first.get_by_role("heading").inner_text() == "Verdict"
+    assert first.locator("p").inner_text().startswith("rq_rag is ")
+    assert opened.page.locator(".forest-row .number").all_inner_texts() == ["+4 -3.2 to +11", "+1,235"]
+    opened.page.get_by_role("link", name="All answers side by side").click()
+    opened.page.wait_for_selector("body[data-ready] #table tbody tr")
+    assert [opened.page.get_by_label(label).input_value() for label in ("run", "beside")] == ["0", "1"]
+    assert opened.page.locator(".card h2").all_inner_texts()[:2] == ["rq_rag", "ra_isf"]
+
+
+def test_a_phone_cuts_no_column_off(project_index, open_page):
+    opened = open_page(project_index, width=400)
+    cut = "nodes => nodes.filter((node) => node.scrollWidth > node.clientWidth).length"
+    assert opened.page.locator(".scrolls").count() > 0
+    assert opened.page.eval_on_selector_all(".scrolls", cut) == 0
 
 
 def test_a_run_leads_to_its_page_and_to_those_that_it_used(project_index, open_page):

@@ -110,7 +110,7 @@ def test_a_stand_in_ships_for_every_download(file: Path) -> None:
 def test_the_plan_of_all_steps_is_one_bill(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(file), "--dry-run"]) == 0
     steps = capsys.readouterr().out.splitlines()
-    assert ["step", "rows", "calls", "dollars", "disk", "memory"] in [re.split(r"\s{2,}", line.strip()) for line in steps]
+    assert ["step", "rows", "calls", "dollars", "disk"] in [line.split()[:5] for line in steps]
     assert "GB" in next(line for line in steps if line.startswith("together"))
 
 

@@ -11,9 +11,10 @@ from typing import Any
 from refinery.contract.segments import IGNORED_LABEL
 from refinery.errors import CheckpointError, RefineryError
 from refinery.llms.weights.checkpoint import load_tokenizer
+from refinery.llms.weights.device import own_device
 from refinery.runtime.forecast import Expected, Forecast
 from train.families.vocabulary import control_tokens_of, extend_tokenizer
-from train.launch.launch import Launch, launch_from_env
+from train.launch.launch import Launch, launch_from_env, launch_of, read_accelerate_config
 from train.method import load_family, method_of
 from train.planning.memory import HostMemory, MemoryEstimate, Parameters, estimate, host_memory
 from train.recipe import TrainRecipe
@@ -65,16 +66,20 @@ def _decided(recipe: TrainRecipe, launch: Launch, length: int, target_length: in
     return none, [line]
 
 
-def forecast(recipe: TrainRecipe, expected: Expected) -> Forecast:
-    """The forecast of a run whose rows may not exist yet, for the plan of a project: their number and the memory."""
+def forecast(recipe: TrainRecipe, expected: Expected, accelerate: str | None = None) -> Forecast:
+    """The forecast of a run whose rows may not exist yet, for the plan of a project: their number, and the memory as it is launched."""
     weights = recipe.data_weights or [1.0] * len(recipe.data)
     counts = [count * weight for path, weight in zip(recipe.data, weights, strict=True) if (count := expected.rows_of(path)) is not None]
     rows = round(sum(counts)) if counts else None
+    values = read_accelerate_config(accelerate) if accelerate else {}
+    launch = launch_of(values, source=accelerate) if accelerate else launch_from_env()
+    on_gpu = not values.get("use_cpu") and (own_device() != "cpu" or launch.processes > 1)
     try:
-        memory = estimate(recipe, launch_from_env(), length=recipe.max_length)[1].total
+        parameters, memory = estimate(recipe, launch, length=recipe.max_length)
     except (RefineryError, OSError):  # the base is not here, or its family has no estimate
-        memory = None
-    return Forecast(rows, memory_bytes=memory)
+        return Forecast(rows)
+    needed = memory.total if on_gpu else host_memory(recipe, launch, parameters, memory).without_gpu
+    return Forecast(rows, memory_bytes=needed, gpus=launch.processes if on_gpu else 0)
 
 
 def plan_work(recipe: TrainRecipe, launch: Launch) -> Work:
@@ -167,5 +172,6 @@ def host_line(host: HostMemory, launch: Launch) -> str:
     """What the launch takes of each machine's own memory."""
     first, others, without_gpu = (size / 2**30 for size in (host.first, host.others, host.without_gpu))
     loading = f"{first:.1f} GiB" if launch.processes == 1 else f"{first:.1f} GiB in the first process and {others:.1f} in each other"
-    training = f"without a GPU, {without_gpu:.1f} GiB in each process while it trains, evaluation not counted"
-    return f"host memory  {loading} while loading; {training}"
+    training = f"; without a GPU, {without_gpu:.1f} GiB in each process while it trains, evaluation not counted"
+    needs_gpu = launch.sharding == "fsdp2" or launch.sharding.startswith("zero")
+    return f"host memory  {loading} while loading{'' if needs_gpu else training}"

@@ -1,6 +1,6 @@
 """The tables of `refinery compare`: for people one per group of questions, for programs a single one as CSV."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,14 +42,24 @@ class Line:
     scored: dict[str, int]
 
 
-def comparison_text(lines: Sequence[Line], table_format: TableFormat) -> str:
-    """The tables in a format. Except in CSV, the best mean of each metric has a `*`, and shared values are stated once."""
+def main_metric(metrics: Sequence[str]) -> str:
+    """The one that decides where there is room for one: the first F1, or else the first."""
+    return next((metric for metric in metrics if metric.startswith("f1.")), metrics[0])
+
+
+def comparison_text(lines: Sequence[Line], table_format: TableFormat, *, narrow: Sequence[str] = ()) -> str:
+    """The tables in a format. Except in CSV, the best mean of each metric has a `*`, and shared values are stated once.
+
+    With `narrow`, which names metrics, a table has room in 80 columns: scores by these, differences and calls, the rest in notes.
+    """
     if table_format == "csv":
         return render_table(*_numbers(lines), "csv")
     groups = list(dict.fromkeys(line.group for line in lines))
     shared = _shared_costs(lines)
-    parts = [_group_text([line for line in lines if line.group == group], shared, table_format, named=len(groups) > 1) for group in groups]
+    named = len(groups) > 1 or bool(narrow)
+    parts = [_group_text([line for line in lines if line.group == group], shared, table_format, narrow, named=named) for group in groups]
     notes = ["* best of its column"] * any("*" in part for part in parts)
+    notes += [*_faults(lines, shared), "--wide shows all metrics, p-values, tokens and faults"] if narrow else []
     notes += unequal(lines)
     if shared:
         notes.append("the same for all: " + ", ".join(f"{name} {value}" for name, value in shared.items()))
@@ -61,9 +71,36 @@ def unequal(lines: Sequence[Line]) -> list[str]:
     return [f"not the same for all: {line}" for line in differences({line.system.label: line.system.run for line in lines})]
 
 
-def _group_text(lines: Sequence[Line], shared: dict[str, str], table_format: TableFormat, *, named: bool) -> str:
+def _group_text(lines: Sequence[Line], shared: dict[str, str], table_format: TableFormat, narrow: Sequence[str], *, named: bool) -> str:
     title = _remark(f"{lines[0].group}: {_questions(lines)} questions", table_format) + "\n" if named else ""
-    return title + render_table(*_cells(lines, shared), table_format)
+    return title + render_table(*(_narrow_cells(lines, narrow) if narrow else _cells(lines, shared)), table_format)
+
+
+def _narrow_cells(lines: Sequence[Line], metrics: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    compared = any(line.differences for line in lines)
+    differences = ["difference"] if len(metrics) == 1 else [f"{metric} difference" for metric in metrics]
+    pairs = zip(metrics, differences, strict=True)
+    header = ["system", *(name for pair in pairs for name in pair[: 1 + compared]), "calls"]
+    best = {metric: _best(lines, metric) for metric in metrics}
+    rows = []
+    for line in lines:
+        row = [line.system.label]
+        for metric in metrics:
+            found, difference = line.scores.get(metric), line.differences.get(metric)
+            is_best = found is not None and found.mean == best[metric]
+            row.append(_interval_cell(found, is_best=is_best) + _applies_to(line.scored.get(metric)))
+            row += [interval_text(difference) + _on_shared(line) if difference else "-"] if compared else []
+        rows.append([*row, _cost(line)["calls"]])
+    return header, rows
+
+
+def _faults(lines: Sequence[Line], shared: Mapping[str, str]) -> list[str]:
+    """What went wrong in each run, where it is not the same for all."""
+    costs = {line.system.run.path: (line.system.run.recipe.name or line.system.run.recipe.decoder, _cost(line)) for line in lines}
+    found = {kind: [(name, cost[kind]) for name, cost in costs.values() if cost[kind] not in ("-", "0")] for kind in ("failed", "faults")}
+    return [
+        f"{kind}: " + "; ".join(f"{name} {value}" for name, value in runs) for kind, runs in found.items() if runs and kind not in shared
+    ]
 
 
 def _remark(text: str, table_format: TableFormat) -> str:
@@ -122,12 +159,21 @@ def _difference_cell(line: Line, metric: str) -> str:
     found = line.differences.get(metric)
     if found is None:
         return "-"
-    return difference_text(found) + (f" on {line.shared}" if line.shared < line.questions else "")
+    return difference_text(found) + _on_shared(line)
+
+
+def _on_shared(line: Line) -> str:
+    return f" on {line.shared}" if line.shared < line.questions else ""
 
 
 def difference_text(found: Difference) -> str:
     """A difference with its interval and p-value."""
-    return f"{found.mean:+.1f} [{found.low:+.1f}, {found.high:+.1f}] p={found.p:.4f}"
+    return f"{interval_text(found)} p={found.p:.4f}"
+
+
+def interval_text(found: Difference) -> str:
+    """A difference with its interval."""
+    return f"{found.mean:+.1f} [{found.low:+.1f}, {found.high:+.1f}]"
 
 
 def _numbers(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:

@@ -20,12 +20,13 @@ _NOT_SHOWN = ("module", "output_dir", "questions", "reader", "limit", "questions
 _BOUNDS = ("mean", "low", "high")
 
 
-def module_text(found: Sequence[ModuleQuality], table_format: TableFormat) -> str:
-    """The tables in a format; as CSV a single one, in fractions of 1."""
+def module_text(found: Sequence[ModuleQuality], table_format: TableFormat, *, wide: bool = True) -> str:
+    """The tables in a format; as CSV a single one, in fractions of 1. Those that are not `wide` have means without intervals, and calls."""
     if table_format == "csv":
         return render_table(*_numbers(found), "csv")
     kinds = list(dict.fromkeys(line.run.module.kind.name for line in found))
-    tables = [_of_kind(kind, [line for line in found if line.run.module.kind.name == kind], table_format) for kind in kinds]
+    of_kind = _of_kind if wide or table_format != "terminal" else _narrow
+    tables = [of_kind(kind, [line for line in found if line.run.module.kind.name == kind], table_format) for kind in kinds]
     return "\n".join([*tables, f"{'% ' if table_format == 'latex' else ''}{_NOTE}\n"])
 
 
@@ -47,6 +48,15 @@ def _of_kind(kind: str, found: Sequence[ModuleQuality], table_format: TableForma
     return f"{'% ' if table_format == 'latex' else ''}{printable(kind)}\n\n{render_table(header, rows, table_format)}"
 
 
+def _narrow(kind: str, found: Sequence[ModuleQuality], table_format: TableFormat) -> str:
+    """One cell for all measures, because each kind of line has others."""
+    rows = [
+        [line.run.path.resolve().name, line.on, _means(line), str(line.questions), f"{_costs(line.run)['calls']:.1f}"] for line in found
+    ]
+    table = render_table(["run", "on", "measured", "questions", "calls"], rows, table_format)
+    return f"{printable(kind)}\n\n{table}--wide shows models, settings, intervals and costs.\n"
+
+
 def _identity(line: ModuleQuality) -> list[str]:
     recipe = line.run.recipe
     return [line.run.path.resolve().name, f"{recipe.decoder}: {recipe.module}", line.run.model_name]
@@ -59,6 +69,10 @@ def _settings(found: Sequence[ModuleQuality]) -> dict[int, str]:
     wanted = [key for key in keys if key.startswith("options.") or len({of_run.get(key) for of_run in flat.values()}) > 1]
     shown = {run: [f"{key.removeprefix('options.')}={of_run[key]}" for key in wanted if key in of_run] for run, of_run in flat.items()}
     return {run: without_secrets(" ".join(parts)) for run, parts in shown.items()}
+
+
+def _means(line: ModuleQuality) -> str:
+    return ", ".join(f"{name} {_cell(name, found).partition(' ')[0]}" for name, found in line.measures.items())
 
 
 def _cell(name: str, found: Measure | None) -> str:

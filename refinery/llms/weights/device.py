@@ -21,6 +21,24 @@ def own_device() -> str:
     return f"{accelerator.type}:{local_process_rank() % torch.accelerator.device_count()}"
 
 
+def memory_here() -> tuple[int, int]:
+    """This machine's GPUs, and the bytes of each; 0 and its own memory if it has none."""
+    import psutil
+    import torch
+
+    count = torch.cuda.device_count()
+    return (count, torch.cuda.get_device_properties(0).total_memory) if count else (0, psutil.virtual_memory().total)
+
+
+def this_machine() -> str:
+    """The memory of this machine's GPUs by their name, or else its own."""
+    import torch
+
+    count, size = memory_here()
+    named = f"{count} x {torch.cuda.get_device_name(0)} with {{}}" if count else "no GPU, and {} of memory"
+    return named.format(f"{size / 2**30:,.1f} GiB")
+
+
 def computes_bfloat16(capabilities: Mapping[str, object] | None = None) -> bool:
     """Whether the processor has instructions for bfloat16 (AVX512-BF16, AMX, Arm's BF16); True where torch cannot tell.
 

@@ -1,12 +1,15 @@
 // What stands above the list: a card for each run with its facts and tables, the curves, and example rows.
 
 function drawAbout() {
-  const { links = [], cards = [], charts = [], examples = [], flow } = held.about ?? {};
+  const { verdict, links = [], cards = [], charts = [], examples = [], flow } = held.about ?? {};
+  const risk = riskElement();
   const parts = [
+    verdict ? verdictElement(verdict) : null,
+    verdict?.forests.length ? element("div", { class: "charts" }, ...verdict.forests.map(forestElement)) : null,
     links.length ? element("nav", { class: "bar" }, ...links.map(linkElement)) : null,
     cards.length ? element("div", { class: "cards" }, ...cards.map(cardElement)) : null,
     flow ? flowElement(flow) : null,
-    charts.length ? element("div", { class: "charts" }, ...charts.map(chartElement)) : null,
+    charts.length || risk ? element("div", { class: "charts" }, ...charts.map(chartElement), risk) : null,
     examples.length ? examplesElement(examples) : null,
   ].filter(Boolean);
   const about = document.getElementById("about");
@@ -16,13 +19,18 @@ function drawAbout() {
   document.getElementById("cards").replaceChildren(...parts);
 }
 
+function verdictElement({ sentence, remarks }) {
+  const notes = remarks.length ? element("ul", {}, ...remarks.map((remark) => element("li", {}, remark))) : null;
+  return element("section", { class: "card verdict" }, element("h2", {}, "Verdict"), element("p", {}, sentence), notes);
+}
+
 function cardElement({ name, facts: pairs, tables = [] }) {
   return element("section", { class: "card" }, element("h2", {}, name), pairs.length ? facts(pairs) : null, tables.length ? element("div", { class: "tables" }, ...tables.map(tableElement)) : null);
 }
 
 function tableElement({ caption, columns: names, rows }) {
   const head = element("tr", {}, ...names.map((name, index) => element("th", { scope: "col", class: index && rows.some((row) => isNumber(row[index])) ? "number" : null }, name)));
-  const body = rows.map((row) => element("tr", {}, ...row.map((value) => element("td", { class: isNumber(value) ? "number" : null }, valueElement(value)))));
+  const body = rows.map((row) => element("tr", {}, ...row.map((value, index) => element("td", { class: isNumber(value) ? "number" : null, "data-label": index ? names[index] : null }, valueElement(value)))));
   const table = element("div", { class: "scrolls" }, element("table", {}, element("thead", {}, head), element("tbody", {}, ...body)));
   return element("figure", { class: "listing" }, caption ? element("figcaption", {}, caption) : null, table); // outside of what scrolls
 }

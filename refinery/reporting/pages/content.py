@@ -5,10 +5,14 @@ a table cell, and a detail that is unpacked when the row is opened.
 """
 
 from collections.abc import Collection
-from typing import Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired
+
+from typing_extensions import TypedDict  # pydantic reads a verdict, which asks for this one before Python 3.12
 
 from refinery.contract.control_tokens import token_for
 from refinery.contract.records import Passage, Step
+
+VERDICT_FILE = "verdict.json"  # a `Verdict`, beside the recipe that is served
 
 
 class Node(TypedDict, total=False):
@@ -149,6 +153,32 @@ class Chart(TypedDict):
     lines: list[Line]
 
 
+class Interval(TypedDict):
+    """A value with its interval; `low` and `high` are None where nothing bounds it."""
+
+    name: str
+    value: float
+    low: float | None
+    high: float | None
+
+
+class Forest(TypedDict):
+    """Intervals below each other on one axis, which has a rule at zero if that is in it."""
+
+    name: str
+    note: str
+    rows: list[Interval]
+
+
+class Verdict(TypedDict):
+    """What a project's runs come to: in one sentence, and what to know about it. `runs` are those compared, its method and its baseline."""
+
+    sentence: str
+    runs: list[str]
+    remarks: list[str]
+    forests: list[Forest]
+
+
 class Example(TypedDict):
     """A training row in parts of (text, kind, whether it is trained)."""
 
@@ -176,6 +206,7 @@ class FlowStage(TypedDict):
 class About(TypedDict, total=False):
     """The content above the list of questions. `links` lead to pages beside this one."""
 
+    verdict: Verdict
     links: list[Link]
     cards: list[Card]
     charts: list[Chart]

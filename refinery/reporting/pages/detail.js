@@ -8,6 +8,7 @@ async function drawQuestion() {
   document.getElementById("question").replaceChildren(
     questionBar(),
     element("h2", {}, row.text),
+    ...(held.words.notes ? [noteElement(row)] : []),
     facts([["id", row.id], ...(row.groups.length ? [["type", row.groups.join(", ")]] : []), ...detail.facts]),
     element("div", { class: "panes" }, ...panes),
   );

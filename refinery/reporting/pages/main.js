@@ -12,6 +12,7 @@ function draw() {
   filterRows();
   drawFilters();
   drawTable();
+  if (held.words.notes) drawNotes();
   return isOpen ? drawQuestion() : null;
 }
 

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from refinery.errors import RefineryError, RunDirError
-from refinery.reporting.pages.content import Card, FlowStage, Link
+from refinery.reporting.pages.content import VERDICT_FILE, About, Card, FlowStage, Link, Verdict
 from refinery.reporting.pages.systems import system_tables
 from refinery.reporting.pages.write import INDEX_PAGE, write_page
 from refinery.runtime.recipes.shared_values import PROJECT_FILE, project_of
@@ -53,17 +55,39 @@ def write_project_pages(folder: Path, output: Path) -> Path:
     name = _name_of(folder)
     for run in runs:
         _write_run(run, output, name)
-    links = [link for stage in stages().values() if (link := _side_by_side(stage, runs, output, name))]
+    verdict = _verdict(folder)
+    beside = sorted(runs, key=lambda run: _place_in(verdict, run))
+    links = [link for stage in stages().values() if (link := _side_by_side(stage, beside, output, name))]
     index = output / INDEX_PAGE
-    cards = _cards(runs)
+    about: About = {"links": links, "cards": _cards(runs), "flow": _flow(runs)}
+    if verdict:
+        about["verdict"] = verdict
     write_page(
         index,
         title=name,
         words={"right": "right", "wrong": "wrong", "view": "view"},
         note=f"{len(runs)} runs, from labels to models to answers.",
-        about={"links": links, "cards": cards, "flow": _flow(runs)},
+        about=about,
     )
     return index
+
+
+def _verdict(folder: Path) -> Verdict | None:
+    """What `refinery verdict` wrote anywhere in the folder, the last one of several. Raises RunDirError if it cannot be read."""
+    files = sorted(folder.rglob(VERDICT_FILE), key=lambda file: file.stat().st_mtime)
+    if not files:
+        return None
+    try:
+        return TypeAdapter(Verdict).validate_json(files[-1].read_bytes())
+    except ValidationError as error:
+        raise RunDirError(f"{files[-1]}: is not what `refinery verdict` writes ({error.error_count()} faults). Run it again.") from None
+
+
+def _place_in(verdict: Verdict | None, run: ProjectRun) -> int:
+    """First the runs that the verdict compares, so that their answers stand side by side; a run is known by its last two folders."""
+    compared = [Path(path).parts[-2:] for path in verdict["runs"]] if verdict else []
+    place = run.path.resolve().parts[-2:]
+    return compared.index(place) if place in compared else len(compared)
 
 
 def project_runs(folder: Path) -> list[ProjectRun]:

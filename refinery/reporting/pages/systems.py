@@ -40,9 +40,9 @@ def _table(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> Table:
 
 
 def _mark_best(found: Sequence[Estimate]) -> None:
-    best = max((score["mean"] for score in found), default=None)
+    means = {score["mean"] for score in found}
     for score in found:
-        if score["mean"] == best and len(found) > 1:
+        if len(means) > 1 and score["mean"] == max(means):  # equal ones are not all the best
             score["best"] = True
 
 

@@ -26,8 +26,11 @@ _SCRIPTS = (
     "facets.js",
     "table.js",
     "tree.js",
+    "notes.js",
     "detail.js",
     "charts.js",
+    "forest.js",
+    "risk.js",
     "flow.js",
     "about.js",
     "main.js",
@@ -49,7 +52,8 @@ def write_page(
 ) -> int:
     """Write the page of `rows`, reading them one by one; `total` is their number for the progress bar. Returns the number of rows.
 
-    `words` are the page's words for a `right` row, a `wrong` row and a `view`, and replace others that do not fit. `note` explains them.
+    `words` are the page's words for a `right` row, a `wrong` row and a `view`, and replace others that do not fit; with `notes`, a person
+    can save right answers. `note` explains them.
     `columns` name the numbers of a cell. `project` is the name of the project whose index, a page beside this one, is to be linked. Raises
     RunDirError when the file cannot be written.
     """

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
-from refinery.errors import PluginError
+from refinery.errors import PluginError, UntrustedPluginError
 from refinery.text import did_you_mean, with_article
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ def find(kind: PluginKind[T], name: str) -> T:
     if not _is_outside(name) or name in kind.shipped() or name in _entry_points(kind.package):
         return find_installed(kind, name)
     if _trusted is not None and name not in _trusted[0]:
-        raise PluginError(f"{kind.noun} '{name}' {_trusted[1]}, name it again: --trust {name}.")
+        raise UntrustedPluginError(f"{kind.noun} '{name}' {_trusted[1]}, name it again: --trust {name}.")
     return _declared(kind, name, _outside(kind.noun, name, kind.shipped()))
 
 

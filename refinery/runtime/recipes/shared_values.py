@@ -3,6 +3,7 @@
 In a recipe of a project, `${base}` is the value `base` in `refinery.yaml`, and paths are relative to the project's folder.
 """
 
+import json
 import logging
 import os
 import re
@@ -16,7 +17,7 @@ PROJECT_FILE = "refinery.yaml"
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
 _NAMES = frozenset({"decoder", "name", "task"})  # keys of a recipe whose values are not paths
 _LONGEST_PATH = 4096
-_STEP = "REFINERY_STEP"
+_STEP, _VALUES = "REFINERY_STEP", "REFINERY_PROJECT_VALUES"
 _log = logging.getLogger(__name__)
 
 
@@ -28,6 +29,18 @@ def begin_steps() -> None:
 def is_step() -> bool:
     """Whether this command is a step of a project, so that the modules named by its runs are the project's own."""
     return _STEP in os.environ
+
+
+def change_values(folder: Path, values: dict[str, Any]) -> None:
+    """Give the recipes of a project these values in place of its file's, in this process and in those that it starts."""
+    os.environ[_VALUES] = json.dumps({"folder": str(folder.resolve()), "values": values}, default=str)
+
+
+def _shared_values(folder: Path) -> dict[str, Any]:
+    changed = json.loads(os.environ.get(_VALUES, "{}"))
+    if changed.get("folder") == str(folder.resolve()):
+        return changed["values"]
+    return cast("dict[str, Any]", read_yaml(folder / PROJECT_FILE).get("values") or {})
 
 
 def project_of(recipe: str | Path) -> Path | None:
@@ -61,7 +74,7 @@ def values_from_anywhere(recipe: str | Path) -> dict[str, Any] | None:
     if folder is None:
         return None
     path = folder / _served(folder, str(recipe)) if named == folder else named
-    shared = cast("dict[str, Any]", read_yaml(folder / PROJECT_FILE).get("values") or {})
+    shared = _shared_values(folder)
     return {key: _located(filled(value, shared, where=f"{path}: {key}"), folder, key) for key, value in read_yaml(path).items()}
 
 
@@ -105,7 +118,7 @@ def with_project_values(values: dict[str, Any], recipe: str | Path) -> dict[str,
         return values
     if folder != Path.cwd():
         raise RecipeError(f"{recipe}: belongs to a project, and its paths are relative to the project. Run it from there: cd {folder}")
-    shared = cast("dict[str, Any]", read_yaml(folder / PROJECT_FILE).get("values") or {})
+    shared = _shared_values(folder)
     return {key: filled(value, shared, where=f"{recipe}: {key}") for key, value in values.items()}
 
 

@@ -49,8 +49,12 @@ class Stage:
         """A few facts about a run, for the overview of its project: (name, value)."""
         return self._module("viewing.card").digest(run)
 
-    def forecast(self, recipe: str, overrides: Sequence[str], expected: Expected) -> Forecast:
-        """What a run of a recipe will probably take, before its inputs exist. Raises RecipeError."""
+    def recipe_type(self) -> Any:
+        """The class of its recipes, with which a project's recipes are checked before the first step; None for a stage that has none."""
+        return None
+
+    def forecast(self, recipe: str, overrides: Sequence[str], expected: Expected, *, accelerate: str | None = None) -> Forecast:
+        """What a run of a recipe will probably take, before its inputs exist, launched with that accelerate file. Raises RecipeError."""
         return Forecast(dollars=None)
 
     @property

@@ -8,6 +8,7 @@ import pytest
 
 from infer.evaluation.compare import compare, print_comparison
 from refinery.contract.records import Passage, Question, SubQuestion
+from refinery.contract.trace import Cost, Prediction, TraceStep
 from refinery.errors import PluginError, RunDirError
 from refinery.reporting.tables import TABLE_FORMATS
 from refinery.runtime.run.run_dir import write_json
@@ -116,7 +117,7 @@ def test_a_demo_stands_for_its_infer_runs(stored_run, tmp_path):
 
 @pytest.mark.parametrize("table_format", TABLE_FORMATS)
 def test_every_format_holds_every_system(runs, capsys, table_format):
-    print_comparison(runs, baseline="bad", table_format=table_format)
+    print_comparison(runs, baseline="bad", table_format=table_format, wide=True)
     printed = capsys.readouterr().out
     assert all(text in printed for text in ("bad", "good", "em.squad", "f1.squad", "bm25", "80.0", "60.0"))
 
@@ -182,3 +183,30 @@ def test_what_is_no_infer_run_is_refused(tmp_path, stage, said):
         write_json(tmp_path / "run.json", {"stage": stage})
     with pytest.raises(RunDirError, match=said):
         compare([tmp_path])
+
+
+def test_a_table_fits_a_terminal_of_80_columns_and_says_what_it_leaves_out(runs, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    print_comparison(runs, baseline="bad")
+    printed = capsys.readouterr().out
+    table = [line for line in printed.splitlines() if line.startswith(tuple("┏┃┡│└"))]
+    assert max(map(len, table)) <= 80
+    assert [cell.strip() for cell in table[1].strip("┃").split("┃")] == ["system", "f1.squad", "difference", "calls"]
+    assert "all: 40 questions" in printed
+    assert "--wide shows all metrics" in printed
+
+
+def test_a_wide_table_has_everything(runs, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    print_comparison(runs, baseline="bad", wide=True)
+    head = capsys.readouterr().out.splitlines()[1]
+    for name in ("em.squad", "f1.squad", "questions"):
+        assert name in head
+
+
+def test_a_narrow_table_says_what_went_wrong(stored_run, capsys):
+    fault = TraceStep(name="fault", depth=0, question="?", text="empty: the model wrote nothing")
+    cost = Cost(calls=1, retrievals=0, prefill_tokens=1, decode_tokens=1)
+    silent = [Prediction(question_id=q.id, question=q.text, answer="", trace=[fault], cost=cost) for q in QUESTIONS]
+    print_comparison([stored_run("silent", QUESTIONS, silent), stored_run("good", QUESTIONS, GOOD)])
+    assert "faults: silent empty 40\n" in capsys.readouterr().out

@@ -1,13 +1,17 @@
 """The verdict of a project: validation questions decide what is served, and test questions say how much better it is."""
 
+import json
+
 import pytest
 import yaml
 
-from infer.commands import verdict as command
 from infer.evaluation.verdict import find_verdict, write_served
 from infer.recipe import load_pipeline_recipe
+from refinery.cli import main
 from refinery.contract.records import Question
+from refinery.contract.trace import Cost, Prediction, TraceStep
 from refinery.errors import RunDirError
+from refinery.runtime.run.run_dir import write_json
 
 
 def questions(count: int) -> list[Question]:
@@ -36,7 +40,9 @@ def test_the_method_that_is_best_on_validation_is_served(project):
     found = find_verdict(*project({"rag": 40, "rq_rag": 70}, {"rag": 20, "rq_rag": 40}), baseline="rag")
     assert found.served.name == "rq_rag"
     assert found.sentence.startswith("rq_rag is better than rag, by +30.0 f1.squad [+")
-    assert found.sentence.endswith("on 100 test questions: serving rq_rag (66.7 f1.squad for 33.3 on 60 validation questions)")
+    assert found.sentence.endswith(
+        "on 100 test questions: serving rq_rag, the best on 60 validation questions (f1.squad: rq_rag 66.7, rag 33.3)"
+    )
     assert found.remarks == ()
 
 
@@ -44,13 +50,50 @@ def test_a_method_that_is_not_better_is_not_served(project):
     found = find_verdict(*project({"rag": 40, "rq_rag": 42}, {"rag": 30, "rq_rag": 30}), baseline="rag")
     assert found.served.name == "rag"
     assert found.sentence.startswith("rq_rag is not shown to be better than rag, by +2.0 f1.squad [")
-    assert ": serving rag (50.0 f1.squad for 50.0" in found.sentence
+    assert ": serving rag, as none is better on 60 validation questions (f1.squad: rag 50.0, rq_rag 50.0)" in found.sentence
 
 
 def test_a_method_that_is_worse_is_called_so(project):
     found = find_verdict(*project({"rag": 70, "rq_rag": 0}, {"rag": 30, "rq_rag": 0}), baseline="rag")
     assert found.sentence.startswith("rq_rag is worse than rag, by -70.0 f1.squad")
     assert any(remark.startswith("rq_rag has f1.squad 0.0 on all 100 test questions. Look at its answers: ") for remark in found.remarks)
+
+
+def test_the_method_is_also_compared_with_a_trained_reader(project):
+    tested, validated = project({"rag": 20, "rag_tuned": 70, "rq_rag": 72}, {"rag": 10, "rag_tuned": 45, "rq_rag": 40})
+    found = find_verdict(tested, validated, baseline="rag")
+    assert found.sentence.startswith("rag_tuned is better than rag, by +50.0 f1.squad [")
+    assert found.sentence.endswith(
+        "serving rag_tuned, the best on 60 validation questions (f1.squad: rag_tuned 75.0, rq_rag 66.7, rag 16.7)"
+    )
+    [remark] = found.remarks
+    assert remark.startswith("rq_rag is not shown to be better than rag_tuned, by +2.0 f1.squad [")
+
+
+def test_replies_that_could_not_be_read_are_said(project, stored_run):
+    tested, validated = project({"rag": 40}, {"rag": 20, "rq_rag": 30})
+    asked = questions(100)
+    fault = TraceStep(name="fault", depth=0, question="?", text="unparsed: relevance: no label")
+    cost = Cost(calls=1, retrievals=0, prefill_tokens=1, decode_tokens=1)
+    given = [
+        Prediction(question_id=q.id, question=q.text, answer="Torvel", trace=[fault] * (n < 30), cost=cost) for n, q in enumerate(asked)
+    ]
+    run = stored_run("test/rq_rag", asked, given, name="rq_rag")
+    found = find_verdict([*tested, run.rename(run.parent / "rq_rag")], validated, baseline="rag")
+    assert any("rq_rag: 30 of its 100 replies could not be used as asked (unparsed 30). Look at" in remark for remark in found.remarks)
+
+
+def test_a_model_that_gets_no_held_out_row_right_is_said(project, tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    write_json(model / "run.json", {"stage": "train", "recipe": {"task": "relevance"}})
+    write_json(model / "metrics.json", {"accuracy": 0.0, "f1": 0.0, "train_loss": 2.0})
+    tested, validated = project({"rag": 40, "rq_rag": 70}, {"rag": 20, "rq_rag": 40})
+    record = json.loads((tested[1] / "run.json").read_text())
+    record["recipe"]["llm"]["base"] = str(model)
+    write_json(tested[1] / "run.json", record)
+    found = find_verdict(tested, validated, baseline="rag")
+    assert any(remark.startswith(f"the model in {model} has accuracy, f1 0.0 on its held-out rows.") for remark in found.remarks)
 
 
 def test_few_questions_are_said(project):
@@ -73,11 +116,21 @@ def test_runs_of_other_systems_are_refused(project):
 
 
 def test_the_command_prints_the_verdict_last(project, tmp_path, capsys):
-    import argparse
-
     tested, validated = project({"rag": 4, "rq_rag": 6}, {"rag": 1, "rq_rag": 2}, sizes=(12, 3))
-    parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
-    words = [*map(str, tested), "--validation", *map(str, validated), "--baseline", "rag", "--output", str(tmp_path / "served.yaml")]
-    command.run(parser.parse_args(words))
+    words = [
+        "verdict",
+        *map(str, tested),
+        "--validation",
+        *map(str, validated),
+        "--baseline",
+        "rag",
+        "--output",
+        str(tmp_path / "served.yaml"),
+    ]
+    assert main(words) == 0
     assert "serving rq_rag" in capsys.readouterr().out.splitlines()[-1]
+    shown = json.loads((tmp_path / "verdict.json").read_text())
+    differences, costs = shown["forests"]
+    assert "serving rq_rag" in shown["sentence"]
+    assert [(row["name"], row["value"]) for row in differences["rows"]] == [("rq_rag", pytest.approx(100 * 2 / 12))]
+    assert [row["name"] for row in costs["rows"]] == ["rag", "rq_rag"]

@@ -32,6 +32,15 @@ def test_every_format_has_every_run(runs, capsys, table_format):
     assert "bad" in printed
 
 
+def test_a_table_of_modules_fits_a_terminal_of_80_columns(runs, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["evaluate-modules", *map(str, runs)]) == 0
+    printed = capsys.readouterr().out
+    assert max(len(line) for line in printed.splitlines() if line.startswith(tuple("┏┃┡│└"))) <= 80
+    assert main(["evaluate-modules", *map(str, runs), "--wide"]) == 0
+    assert len(capsys.readouterr().out) > len(printed)
+
+
 def test_a_report_shows_the_papers_number_beside_ours(runs, tmp_path, capsys):
     columns = [{"name": "Acc", "slug": "good", "measure": "EM", "line": "all information"}]
     table = {"title": "t", "source": "s", "columns": columns, "rows": [{"name": "ours", "run": "{column}", "paper": {"Acc": 91.2}}]}

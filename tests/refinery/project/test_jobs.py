@@ -51,6 +51,17 @@ def test_until_leaves_out_what_the_step_does_not_need() -> None:
     assert list(_jobs("c", **steps)) == ["a", "c"]
 
 
+def test_a_wrong_name_of_a_step_is_told_the_nearest_one() -> None:
+    with pytest.raises(RecipeError, match=r"no step 'anwers'\. Did you mean 'answers'\? Available: answers\."):
+        _jobs("anwers", answers=["split", "q", "--output", "a"])
+
+
+def test_a_skipped_step_that_does_not_exist_is_told_the_nearest_one() -> None:
+    project = Project(steps={"answers": Step(command=["split", "q", "--output", "a"])}, skip=["answer"])
+    with pytest.raises(RecipeError, match=r"refinery.yaml: skip: no step 'answer'\. Did you mean 'answers'\?"):
+        jobs_of(project, where="refinery.yaml")
+
+
 @pytest.mark.parametrize("stage", ["train", "infer"])
 @pytest.mark.parametrize("named", ["ddp", "accelerate_configs/ddp.yaml"])
 def test_a_step_is_launched_with_its_accelerate_file_on_a_free_port(tmp_path: Path, stage: str, named: str) -> None:

@@ -6,6 +6,7 @@ import pytest
 from helpers.full_disk import full_disk
 from helpers.scripted_server import scripted
 
+from refinery.cli import main
 from refinery.errors import RefineryError
 from refinery.project.jobs import Job, jobs_of
 from refinery.project.new import NewProject, new_project
@@ -40,17 +41,20 @@ def answered(method: str) -> str:
     return f"answers_direct answers_rag answers_{method} validation_rag validation_{method} table page verdict"
 
 
+TUNED = "reader_labels reader answers_rag_tuned validation_rag_tuned"  # a trained reader that searches once
+
+
 @pytest.mark.parametrize(
     ("changes", "steps"),
     [
-        ({}, f"passages index questions refinement_labels refinement {answered('rq_rag')}"),
+        ({}, f"passages index questions refinement_labels refinement {TUNED} {answered('rq_rag')}"),
         (
             {"method": "ra_isf"},
             "passages index questions self_knowledge_labels relevance_labels decomposition_labels self_knowledge relevance decomposition"
-            f" {answered('ra_isf')}",
+            f" {TUNED} {answered('ra_isf')}",
         ),
         ({"base": None}, f"passages index questions {answered('ra_isf')}"),
-        ({"labels": Path("labels")}, f"passages index questions refinement {answered('rq_rag')}"),
+        ({"labels": Path("labels")}, f"passages index questions refinement {TUNED} {answered('rq_rag')}"),
     ],
 )
 def test_the_steps_follow_from_what_is_given(at: Path, changes: dict[str, object], steps: str) -> None:
@@ -68,7 +72,18 @@ def test_every_step_is_fed_by_the_steps_before_it(at: Path) -> None:
 
     assert needs["answers_rq_rag"] == {"index", "questions", "refinement"}
     assert needs["refinement_labels"] == {"index", "questions"}
-    assert needs["verdict"] == {f"{of}_{system}" for of in ("answers", "validation") for system in ("rag", "rq_rag")}
+    assert needs["verdict"] == {f"{of}_{system}" for of in ("answers", "validation") for system in ("rag", "rag_tuned", "rq_rag")}
+
+
+def test_one_key_spares_the_trained_reader_everywhere(at: Path) -> None:
+    _new(at)
+    with pytest.MonkeyPatch.context() as here:
+        here.chdir(at / "project")
+        jobs = jobs_of(read_project(Path(), ["skip=[reader_labels]"]), where="refinery.yaml")
+
+    assert not [name for name in jobs if "reader" in name or "tuned" in name]
+    assert jobs["verdict"].needs == ("answers_rag", "answers_rq_rag", "validation_rag", "validation_rq_rag")
+    assert not [word for name in ("table", "verdict") for word in jobs[name].words if "tuned" in word]
 
 
 @pytest.mark.parametrize("method", ["rq_rag", "ra_isf", None])
@@ -119,6 +134,15 @@ def test_what_cannot_work_is_refused_before_anything_is_written(at: Path, change
         new_project(NewProject(**given))
 
     assert not (at / "project").exists()
+
+
+def test_the_command_says_what_would_stop_the_project_now(at: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new", "project", "--documents", "docs", "--teacher", URL, "--model", "m", "--base", "nobody/absent"]) == 0
+    printed = capsys.readouterr().out
+    faults = printed.partition("Before it can run:\n")[2].splitlines()
+
+    assert [fault.split(": ")[0] for fault in faults[:-1]] == ["- nobody/absent", f"- {URL}"]
+    assert faults[-1] == "next: refinery run project --dry-run"
 
 
 def test_a_folder_with_files_is_left_alone(at: Path) -> None:

@@ -66,8 +66,8 @@ def test_without_a_price_the_dollars_are_unknown(project: Project) -> None:
     assert forecast.dollars is None
 
 
-def _answers(decoder: str, endpoint: str) -> Forecast:
-    Path("answers.yaml").write_text(f"decoder: {decoder}\nquestions: [q/validation.jsonl]\noutput_dir: answers\n{endpoint}{SEARCH}")
+def _answers(decoder: str, endpoint: str, search: str = SEARCH) -> Forecast:
+    Path("answers.yaml").write_text(f"decoder: {decoder}\nquestions: [q/validation.jsonl]\noutput_dir: answers\n{endpoint}{search}")
     jobs = jobs_of(Project(steps={"answers": Step(command=["infer", "answers.yaml"])}), where="refinery.yaml")
     forecast = plan_of(jobs, Path())[0].forecast
     assert forecast is not None
@@ -161,26 +161,68 @@ def test_a_plan_that_cannot_be_made_stops_nothing(project: Project) -> None:
     assert _plan(project)["labels"].forecast == Forecast(dollars=None)
 
 
+def test_the_memory_of_a_training_is_that_of_its_own_launch(project: Project) -> None:
+    shared = "task: relevance\nstrategy: full\nlearning_rate: 1.0e-4\nper_device_train_batch_size: 1\nmax_length: 512\nepochs: 1\n"
+    Path("train.yaml").write_text(f"{shared}base: meta-llama/Llama-2-7b-hf\ndata: [labels/train.jsonl]\noutput_dir: model\n")
+    launches = {"one": None, "eight": "zero3", "processor": "ddp_cpu"}
+    found = {}
+    for name, accelerate in launches.items():
+        step = Step(command=["train", "train.yaml", f"output_dir={name}"], accelerate=accelerate)
+        [planned] = plan_of(jobs_of(Project(steps={name: step}), where="x"), Path())
+        assert planned.forecast is not None
+        found[name] = planned.forecast
+
+    gib = {name: (forecast.memory_bytes or 0) / 2**30 for name, forecast in found.items()}
+    assert (found["eight"].gpus, found["processor"].gpus) == (8, 0)
+    assert gib["eight"] < gib["one"] / 4
+
+
+def test_the_searches_of_an_engine_that_limits_its_rate_take_their_time(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    forecast = _answers("rag", "llm: {base: org/base}\n", "retriever: {name: web, options: {seconds_between_searches: 6}}\n")
+
+    assert forecast.seconds_of_searches == 20 * 6
+    print_plan([Planned("answers", "to do", forecast)])
+    assert "Web searches: 2 min for one a row" in capsys.readouterr().out
+
+
 def test_the_sums_are_printed_below(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     print_plan(list(_plan(project).values()))
-    printed = capsys.readouterr().out.splitlines()
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
 
-    assert (printed[1].split()[:5], printed[-2].split()[0]) == (["labels", "to", "do", "100", "500"], "together")
+    assert (printed[1][:5], printed[3][0]) == (["labels", "to", "do", "100", "500"], "together")
 
 
-def test_a_price_that_is_unknown_is_told_in_the_sum_and_time_is_measured_by_a_pilot(capsys: pytest.CaptureFixture[str]) -> None:
-    print_plan([Planned("known", "to do", Forecast(dollars=(1, 2))), Planned("unknown", "to do", Forecast(dollars=None))])
+UNKNOWN = [Planned("known", "to do", Forecast(dollars=(1, 4))), Planned("unknown", "to do", Forecast(dollars=None))]
 
-    *table, remedy = capsys.readouterr().out.splitlines()
-    assert [line.split() for line in table[-2:]] == [
-        ["unknown", "to", "do", "unknown"],
-        ["together", "1.00", "to", "2.00", "+", "?"],
-    ]
-    assert "--dry-run --pilot 20" in remedy
+
+def test_a_plan_gives_one_estimate_and_says_how_to_know_more(capsys: pytest.CaptureFixture[str]) -> None:
+    print_plan(UNKNOWN)
+    printed = capsys.readouterr().out
+
+    assert [line.split() for line in printed.splitlines()[2:4]] == [["unknown", "to", "do", "unknown"], ["together", "~2.00", "+", "?"]]
+    assert "set `price` of the model" in printed
+    assert "--dry-run --pilot 20" in printed
+
+
+def test_a_wide_plan_gives_least_and_most(capsys: pytest.CaptureFixture[str]) -> None:
+    print_plan(UNKNOWN, wide=True)
+
+    assert "1.00 to 4.00 + ?" in capsys.readouterr().out
+
+
+def test_a_plan_fits_a_terminal_of_80_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    whole = Forecast(123_456, calls=(1e5, 1e7), dollars=(10, 12_250), memory_bytes=19.2 * 2**30, gpus=8, disk_bytes=(1e9, 3e11))
+    print_plan([Planned("validation_rq_rag_adaptive", "again: settings, runs/questions/validation.jsonl", whole)])
+    table, _, _ = capsys.readouterr().out.partition("Memory is")
+
+    assert max(map(len, table.splitlines())) <= 80
+    for part in ("validation", "123,456", "~1,000,000", "~350.00", "~17.0 GB", "8 x 19.2 GiB"):
+        assert part in table
 
 
 def test_the_variants_of_a_step_share_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     sizes = [Forecast(rows=10, disk_bytes=(1e9, 1e9)), Forecast(rows=20, disk_bytes=(0, 1e9))]
     print_plan([Planned(f"a_{number}", "to do", forecast, entry="a") for number, forecast in enumerate(sizes)])
 
-    assert capsys.readouterr().out.splitlines()[1].split() == ["a", "(2", "runs)", "to", "do", "30", "1.0", "to", "2.0", "GB"]
+    assert capsys.readouterr().out.splitlines()[1].split() == ["a", "(2", "runs)", "to", "do", "30", "~1.5", "GB"]

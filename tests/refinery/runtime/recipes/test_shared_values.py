@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from refinery.errors import RecipeError
+from refinery.project.project import read_project
 from refinery.runtime.recipe import read_values
 from refinery.runtime.recipes.shared_values import enter_project
 
@@ -32,6 +33,19 @@ def test_a_recipe_takes_whole_values_from_its_project(project: Path) -> None:
 
 def test_overrides_win_over_the_projects_values(project: Path) -> None:
     assert read_values(_recipe(project, "base: ${base}\n"), ["base=other"]) == {"base": "other"}
+
+
+def test_an_override_of_the_project_reaches_its_recipes_and_no_other_projects(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REFINERY_PROJECT_VALUES", "{}")  # and gone at the end
+    (project / "refinery.yaml").write_text(f"{SHARED}steps: {{a: {{command: [view, '${{base}}']}}}}\n")
+    steps = read_project(project, ["values.base=other", "values.teacher.model=large"]).steps
+    values = read_values(_recipe(project, "base: ${base}\nteacher: ${teacher}\n"))
+
+    assert (steps["a"].command, values["base"], values["teacher"]["model"]) == (["view", "other"], "other", "large")
+    (project / "inner").mkdir()
+    (project / "inner/refinery.yaml").write_text("values: {base: its own}\n")
+    (project / "inner/b.yaml").write_text("base: ${base}\n")
+    assert read_values(enter_project(str(project / "inner/b.yaml"))) == {"base": "its own"}
 
 
 def test_text_around_a_name_is_left_alone(project: Path) -> None:
