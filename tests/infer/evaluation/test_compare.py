@@ -182,3 +182,12 @@ def test_what_is_no_infer_run_is_refused(tmp_path, stage, said):
         write_json(tmp_path / "run.json", {"stage": stage})
     with pytest.raises(RunDirError, match=said):
         compare([tmp_path])
+
+
+@pytest.mark.parametrize(("answers", "said"), [(["Torvel, of course, " * 7] * 20 + ["Torvel"] * 20, 1), (GOOD, 0)])
+def test_answers_that_are_too_long_for_em_and_f1_are_noted_once(stored_run, capsys, answers, said):
+    runs = [stored_run("long", QUESTIONS, answers), stored_run("good", QUESTIONS, GOOD)]
+    print_comparison(runs, breakdown=True)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.count("long: 20 of 40 answers have more than 12 words, and EM and F1 count each word") == said
+    assert printed.count("Set `answer_style: short`") == said
