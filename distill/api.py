@@ -7,9 +7,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from distill.label_task import LabelTask
 from distill.recipe import DistillRecipe
 from distill.writing.rows import rejections
 from refinery.contract.records import Question, Record, write_records
+from refinery.errors import check_argument
 from refinery.questions.base import as_questions
 from refinery.runtime.concurrency.background_loop import await_in_background, run_in_background
 from refinery.runtime.files.fingerprint import text_fingerprint
@@ -34,13 +36,13 @@ class Labels:
 def label(
     questions: str | Path | Sequence[str] | Sequence[Question],
     *,
-    task: str,
+    task: str | LabelTask[Any],
     teacher: str | Mapping[str, Any] | None = None,
     output_dir: str | Path | None = None,
     resume: bool = False,
     **changes: Any,
 ) -> Labels:
-    """Label questions with a task from distill/tasks, such as `relevance` or `decomposition`, or with your own (`my_lab.difficulty`).
+    """Label questions with a task from distill/tasks, such as `relevance`, or your own (`my_lab.difficulty`, or its LABEL_TASK itself).
 
     `questions` is a file, a list of texts, or a list of Questions if the task needs their answers or passages. `teacher` is the name of
     an OpenAI model, or the values of an endpoint; `changes` may set any other key of a distill recipe:
@@ -63,7 +65,7 @@ def label(
 async def alabel(
     questions: str | Path | Sequence[str] | Sequence[Question],
     *,
-    task: str,
+    task: str | LabelTask[Any],
     teacher: str | Mapping[str, Any] | None = None,
     output_dir: str | Path | None = None,
     resume: bool = False,
@@ -80,7 +82,7 @@ async def alabel(
 
 async def _label(
     questions: str | Path | Sequence[str] | Sequence[Question],
-    task: str,
+    task: str | LabelTask[Any],
     teacher: str | Mapping[str, Any] | None,
     output_dir: str | Path | None,
     resume: bool,
@@ -89,6 +91,7 @@ async def _label(
     from distill.run import arun
 
     rows: list[Record] = []
+    check_argument("output_dir", output_dir, str | Path | None, "a path, or nothing")
     with _folder(output_dir) as folder:
         asked = [] if isinstance(questions, str | Path) else as_questions(questions)
         file = Path(questions) if isinstance(questions, str | Path) else folder / _name_of(asked)

@@ -2,14 +2,13 @@
 
 A task is one file that declares `LABEL_TASK`. With `task: my_lab.difficulty`, a recipe can name one outside this project:
 
-    class Options(Recipe):
-        examples: Literal["zero", "few"] = "zero"
-
-    async def label(question: Question, context: LabelContext) -> list[KnowledgeLabel]:
+    async def label(question: Question, context: LabelContext) -> list[Difficulty]:
         reply = await context.teacher.ask(prompt, Reply, asked := RequestLog())
-        return [KnowledgeLabel(..., provenance=context.provenance(asked=asked))]
+        return [Difficulty(..., provenance=context.provenance(asked=asked))]
 
     LABEL_TASK = LabelTask(label, Options, needs=lambda options: ("teacher",))
+
+docs/distill.md has the whole file (A task of your own). A row's record needs no `provenance`, but one that is given it must have the field.
 """
 
 import json

@@ -60,6 +60,7 @@ def _report(recipe: InferRecipe, metrics: dict[str, Any]) -> None:
 
 
 def _report_of(folder: Path, metrics: dict[str, Any], *, remedy: str) -> None:
+    from infer.evaluation.evaluate import length_note
     from refinery.reporting.results import print_results
     from refinery.reporting.summary import summary
 
@@ -68,7 +69,8 @@ def _report_of(folder: Path, metrics: dict[str, Any], *, remedy: str) -> None:
     print_results(metrics["results"], title=title)
     if unscored == metrics["questions"]:
         print("No question has gold answers, so nothing can be scored. The answers are in predictions.jsonl.")
-    causes = [*_causes(metrics, "failed"), *_causes(metrics, "faults")]
+    notes = dict.fromkeys(filter(None, map(length_note, metrics["results"].values())))
+    causes = [*(("note", note) for note in notes), *_causes(metrics, "failed"), *_causes(metrics, "faults")]
     files = f"predictions.jsonl, scores.jsonl in {folder}"
     print(summary([*causes, ("files", files), ("next", f"refinery view {folder} --output {folder}.html")]))
     if failed := metrics.get("failed", 0):

@@ -1,7 +1,7 @@
 """The part of the public Python API that answers and scores: `refinery.load(...).ask(...)` and `refinery.score(...)`."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, overload
@@ -14,11 +14,13 @@ from infer.recipe import PipelineRecipe
 from infer.recipe_sources import recipe_of
 from refinery.contract.records import Question
 from refinery.contract.trace import PREDICTIONS_FILE, Cost, Prediction
-from refinery.errors import LLMError, RecordError
+from refinery.errors import LLMError, RecordError, check_argument
 from refinery.metrics.bootstrap import Interval
+from refinery.metrics.registry import Metric
 from refinery.questions.base import as_questions, given_questions
 from refinery.runtime.concurrency.background_loop import await_in_background, run_in_background
 from refinery.runtime.concurrency.gather import together
+from refinery.runtime.recipes.plugins import name_of
 
 
 def load(source: str | Path | Mapping[str, Any], **changes: Any) -> "LoadedPipeline":
@@ -144,14 +146,14 @@ def score(
     predictions: str | Path | Sequence[Prediction] | Sequence[str | None],
     questions: str | Path | Sequence[Question],
     *,
-    metrics: Sequence[str] = (),
+    metrics: Sequence[str | Callable[..., float] | Metric] = (),
     reader: str = "jsonl",
 ) -> dict[str, Score]:
     """Score answers with every metric that applies to their questions. A metric is named after the script it reproduces (`em.squad`).
 
     `predictions` is the folder of an infer run, its predictions.jsonl, the result of `ask`, or plain texts, one per question in the order
     of `questions` (None, or a prediction that failed without an answer, counts as wrong). `questions` is a file in the schema of `reader`
-    or a list of Questions. `metrics` names additional metrics from outside, such as "my_lab.metrics:mine".
+    or a list of Questions. `metrics` are additional metrics: functions, or names such as "my_lab.metrics:mine".
 
         scores = refinery.score(["France", "Paris"], "questions.jsonl")
         print(scores["em.squad"].mean, scores["f1.squad"].mean)
@@ -159,11 +161,12 @@ def score(
     For a decoder that grows a tree, the answer that it selected is scored. A question without gold answers is not scored. Raises
     RecordError if predictions and questions do not belong together or no question has a gold answer, PluginError for an unknown metric.
     """
+    check_argument("metrics", metrics, list | tuple, "a list of functions or names")
     asked = given_questions(questions, reader=reader)
     if not any(scores.has_gold(question) for question in asked):
         raise RecordError("none of the questions has gold answers to score against. Give them `answers`.")
     given = [prediction and _answer_alone(prediction) for prediction in _predictions_of(predictions, asked)]
-    rows = scores.score("answers", asked, given, metrics=metrics)
+    rows = scores.score("answers", asked, given, metrics=[metric if isinstance(metric, str) else name_of(metric) for metric in metrics])
     scored = next(iter(evaluate(rows, given, seconds=0.0).values()))  # a tree's selected answers come before its upper bound
     return {metric: Score(**values) for metric, values in scored["all"]["metrics"].items()}
 
@@ -179,6 +182,7 @@ def _predictions_of(
     if isinstance(given, str | Path):
         file = Path(given) / PREDICTIONS_FILE if Path(given).is_dir() else Path(given)
         return [prediction for _, prediction in Answers(questions, file)]
+    check_argument("predictions", given, list | tuple, "a run's folder, or a list of predictions or texts")
     if len(given) != len(questions):
         raise RecordError(f"there are {len(given)} predictions for {len(questions)} questions. Give one for each, in their order.")
     return [_prediction_of(one, question) for one, question in zip(given, questions, strict=True)]
@@ -191,5 +195,6 @@ def _prediction_of(given: Prediction | str | None, question: Question) -> Predic
         return given
     if given is None:
         return None
+    check_argument("predictions", given, str, "predictions, texts or None in the list")
     cost = Cost(calls=0, retrievals=0, prefill_tokens=0, decode_tokens=0)
     return Prediction(question_id=question.id, question=question.text, answer=given, trace=[], cost=cost)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import cast
 
+from infer.decoders.base import SubModelRole
 from infer.knowledge_source_check import warn_of_another_models_labels
 from infer.outcomes import Outcomes, SearchHealth
 from infer.prompt_fitting import valid_text
@@ -12,6 +13,7 @@ from infer.recipe import PipelineRecipe
 from infer.sampling import SampledLLM, numbers_of
 from infer.session import Session
 from infer.shared_models import Parts
+from infer.steps.cited_answer import WRITER, cited_answer
 from infer.steps.standalone import standalone_question
 from refinery.contract.choices import choice_question
 from refinery.contract.control_tokens import check_manifest
@@ -38,7 +40,7 @@ class Pipeline:
         self.recipe = recipe
         self.decoder = recipe.found_decoder()
         self.options = recipe.decoder_options(recipe.where)
-        self.roles = self.decoder.roles(self.options)
+        self.roles = {**self.decoder.roles(self.options), **({WRITER: SubModelRole()} if recipe.cited else {})}
         self.prompts = recipe.own_prompts()
         self._check_parts()
         self.llm: LLM
@@ -54,6 +56,8 @@ class Pipeline:
         recipe, decoder = self.recipe, f"decoder '{self.recipe.decoder}'"
         if self.decoder.needs_retriever and recipe.retriever is None:
             raise recipe.fault("retriever", f"is missing, and {decoder} needs it.")
+        if recipe.cited and recipe.retriever is None:
+            raise recipe.fault("cited", "needs a `retriever`, because an answer cites passages. Add one, or leave it out.")
         if unknown := set(recipe.sub_models) - set(self.roles):
             raise recipe.fault(f"sub_models.{min(unknown)}", f"{decoder} has no such role. Roles: {', '.join(self.roles) or 'none'}.")
         required = {name for name, role in self.roles.items() if role.required}
@@ -172,6 +176,8 @@ class Pipeline:
                 alone = await standalone_question(question, session)
                 session.question = _as_read(question.model_copy(update={"text": alone}))
             prediction = await self.decoder.decode(session.readable(), session, self.options)
+            if self.recipe.cited:
+                prediction = await cited_answer(prediction, session, self.recipe.cited)
         return prediction.model_copy(update={"question": question.text})
 
     def tokenizer_of(self, role: str) -> Tokenizer:

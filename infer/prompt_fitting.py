@@ -52,9 +52,7 @@ def fit_passages(passages: Sequence[Passage], token_budget: int, tokenizer: Toke
 
 def fit_prompt(prompt: Prompt, token_budget: int, tokenizer: Tokenizer) -> Prompt:
     """The prompt with its passages shortened, the longest first, until it takes `token_budget` tokens or no passage has text left."""
-    shown: list[Passage] = []
-    _changed(prompt.values, lambda passage: shown.append(passage) or passage)
-    factor = 1
+    shown, factor = passages_in(prompt), 1
     while (excess := len(encode_text(prompt, tokenizer)) - token_budget) > 0 and any(passage.text for passage in shown):
         taken = sum(len(encode_text(text, tokenizer)) for passage in shown for text in (passage.title, passage.text))
         shown = fit_passages(shown, taken + _TOKENS_BESIDE * len(shown) - factor * excess, tokenizer)
@@ -62,6 +60,14 @@ def fit_prompt(prompt: Prompt, token_budget: int, tokenizer: Tokenizer) -> Promp
         in_turn = iter(shown)
         prompt = prompt.rendered_with(**_changed(prompt.values, lambda _, in_turn=in_turn: next(in_turn)))
     return prompt
+
+
+def passages_in(prompt: str | None) -> list[Passage]:
+    """The passages among the values of a prompt, in order; none in a text that was not rendered from a file."""
+    shown: list[Passage] = []
+    if isinstance(prompt, Prompt):
+        _changed(prompt.values, lambda passage: shown.append(passage) or passage)
+    return shown
 
 
 def _changed(values: Any, change: Callable[[Passage], Passage]) -> Any:

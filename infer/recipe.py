@@ -9,6 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from infer.decoders.base import Decoder, find_decoder
 from infer.sampling import repeated
 from infer.session import AnswerStyle
+from infer.steps.cited_answer import CitedAnswer
 from refinery.contract.records import Question
 from refinery.llms.build import ModelConfig, Role
 from refinery.llms.served.endpoint import ServedModelConfig
@@ -47,6 +48,11 @@ class PipelineRecipe(Recipe):
         default="paper",
         description="paper: prompts as printed, and the whole reply is the answer; short: prompts ask for a few words, and the answer is "
         "extracted from a sentence that states it. Compare systems only under the same style",
+    )
+    cited: CitedAnswer | None = Field(
+        default=None,
+        description="answer people: the decoder's answer is a draft, from which the model, or `sub_models.writer`, writes whole sentences"
+        " that cite the passages, or says that they do not answer the question",
     )
     prompts: Path | None = Field(
         default=None, description="a folder of your own prompts, named like those that `refinery prompts` lists, which they replace"

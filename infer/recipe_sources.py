@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from infer.recipe import PipelineRecipe, pipeline_recipe
-from refinery.errors import CheckpointError, RunDirError
+from refinery.errors import CheckpointError, RunDirError, check_argument
 from refinery.llms.weights.hub_files import small_files
 from refinery.prompts.custom import prompts_of
 from refinery.runtime.recipe import changed_values, read_values
@@ -21,6 +21,7 @@ _GENERATORS = ("refinement", "preference")  # tasks whose models write RQ-RAG's 
 
 def recipe_of(source: str | Path | Mapping[str, Any], changes: Mapping[str, Any]) -> PipelineRecipe:
     """The recipe of the pipeline that `refinery.load(source, **changes)` loads. Raises RefineryError with one line per fault."""
+    check_argument("load", source, str | Path | Mapping, "a path, a name or a recipe as a dict")
     if isinstance(source, Mapping):
         values, where = source, "recipe"
     elif (of_project := _of_project(source)) is not None:

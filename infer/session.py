@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from infer.outcomes import SearchHealth
-from infer.prompt_fitting import count_shortened, fit_passages, fit_prompt, fit_text, valid_text
+from infer.prompt_fitting import count_shortened, fit_passages, fit_prompt, fit_text, passages_in, valid_text
 from refinery.contract.chat_template import frame_tokens
 from refinery.contract.records import Passage, Question, Trajectory
 from refinery.contract.segments import Segment
@@ -46,6 +46,8 @@ class Session:
     searches: SearchHealth = field(default_factory=SearchHealth)  # shared by all questions
     failed: str | None = None
     on_step: Callable[[TraceStep], None] | None = None  # called with each step when it is recorded
+    on_text: Callable[[str], object] | None = None  # called with each part of the answer while it is written for a person
+    read: list[Passage] | None = None  # the passages in the prompt of the last reply
 
     def context(self, prompt: str | Sequence[Segment]) -> Context:
         """A new context whose cost is added to this question's."""
@@ -159,15 +161,27 @@ class Session:
 
         `role` is the role of the model that wrote it, by default the step's `name`.
         """
+        self.read = passages_in(prompt)
         written_by = role or name
         told = {"text": reply.text, "role": written_by if written_by in self.sub_models else None}
         told |= {"reasoning": reply.reasoning or None, "cut": cut}
         ids = {"token_ids": reply.token_ids, "logprobs": reply.logprobs} if reply.token_ids else {}
         self.record(name, question, depth=depth, prompt=prompt, **told, **ids)
 
-    def prediction(self, answer: str, *, paths: Sequence[Trajectory] = (), selected: dict[str, str] | None = None) -> Prediction:
-        """The prediction with this answer, and the trace and cost so far."""
+    def prediction(
+        self,
+        answer: str,
+        *,
+        read: Sequence[Passage] | None = None,
+        paths: Sequence[Trajectory] = (),
+        selected: dict[str, str] | None = None,
+    ) -> Prediction:
+        """The prediction with this answer, and the trace and cost so far.
+
+        `read` are the passages that the answer was written from: those in the prompt of the last reply, if the decoder says nothing else.
+        """
         usage = self.usage
+        read = self.read if read is None else read
         return Prediction(
             question_id=self.question.id,
             question=self.question.text,
@@ -183,4 +197,5 @@ class Session:
             paths=list(paths),
             selected=selected or {},
             failed=self.failed,
+            read=None if read is None else list({passage.id: passage for passage in read}.values()),
         )

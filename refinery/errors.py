@@ -1,5 +1,7 @@
 """The errors a user may see. Each message says where the problem is, which value caused it, and what to do."""
 
+from types import UnionType
+
 
 class RefineryError(Exception):
     """Base of every error that the command line shows as one line, with exit code 2."""
@@ -19,6 +21,19 @@ class UnreadableDocumentError(RecordError):
 
 class UnwritableError(RecordError):
     """A row whose trained text the tokenizer cannot write."""
+
+
+class ArgumentError(RefineryError, TypeError):
+    """An argument of a Python function that is of the wrong kind."""
+
+    def __init__(self, name: str, given: object, wanted: str) -> None:
+        super().__init__(f"{name}: is {str(given)[:80]!r}, of type {type(given).__name__}. Give {wanted}.")
+
+
+def check_argument(name: str, given: object, kind: type | UnionType, wanted: str) -> None:
+    """Raise ArgumentError for an argument that is not of a kind, because Python does not hold callers to their types."""
+    if not isinstance(given, kind):
+        raise ArgumentError(name, given, wanted)
 
 
 class PluginError(RecipeError):

@@ -124,7 +124,7 @@ def test_a_second_run_does_nothing_and_asks_nobody(journey: tuple[Path, str], te
     assert (len(teacher.bodies), set(re.findall(r": (.*)", done.stderr))) == (asked, {"up to date"})
 
 
-def test_the_served_model_answers_a_follow_up_from_the_conversation(journey: tuple[Path, str]) -> None:
+def test_the_served_model_answers_a_follow_up_from_the_conversation_for_people(journey: tuple[Path, str]) -> None:
     project, _ = journey
     turns = [
         {"role": "user", "content": "When was Fading Parade released?"},
@@ -145,3 +145,4 @@ def test_the_served_model_answers_a_follow_up_from_the_conversation(journey: tup
     trace = json.dumps(reply.model_extra)
     assert reply.choices[0].message.content is not None
     assert "condense" in trace
+    assert "citations" in trace

@@ -13,11 +13,12 @@ from distill.teacher.teacher import RejectedRow, Teacher
 from distill.writing.label_text import example_texts
 from distill.writing.rows import InOrder, LabelWriter, Outcome
 from refinery.contract.records import Question
-from refinery.errors import LLMError
+from refinery.errors import LLMError, PluginError, RefineryError
 from refinery.llms.served.paid.budget import BudgetExhausted
 from refinery.reporting.summary import counted
 from refinery.runtime.concurrency.gather import together
 from refinery.runtime.observe import telemetry
+from refinery.runtime.recipes.plugins import described
 from refinery.runtime.run.progress import Progress
 
 # A slow question delays the writing of later ones, but not their work, until this many times `rows_in_flight` are done.
@@ -115,6 +116,10 @@ class _Work:
         except (BudgetExhausted, TooManyRejected) as error:
             self.stopped_by = self.stopped_by or error
             return None
+        except (RefineryError, OSError):
+            raise
+        except Exception as error:  # the user's own task may raise anything
+            raise PluginError(f"task '{self._task}': fails on row '{row.id}' ({described(error)}). Correct it and --resume.") from error
 
     def reviewed(self, row: Any, outcome: Outcome) -> Outcome:
         """The outcome, or the reason why earlier outcomes make it useless; to be called in the order of the rows."""

@@ -14,7 +14,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--validation", type=Path, nargs="+", required=True, metavar="RUN", help="and on validation questions")
     parser.add_argument("--baseline", required=True, metavar="NAME", help="folder name of the run that the others are compared with")
     parser.add_argument("--metric", metavar="NAME", help="what decides (default: the F1 that papers report on the dataset)")
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the recipe of the chosen system")
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the recipe of the chosen system, to be served")
+    parser.add_argument("--with", type=Path, dest="additions", metavar="FILE", help="keys that the served recipe has besides")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -26,7 +27,7 @@ def run(arguments: argparse.Namespace) -> None:
     from refinery.text import printable
 
     verdict = find_verdict(arguments.runs, arguments.validation, baseline=arguments.baseline, metric=arguments.metric)
-    write_served(verdict, arguments.output)
+    write_served(verdict, arguments.output, additions=arguments.additions)
     write_json(arguments.output.with_name(VERDICT_FILE), shown_verdict(verdict))
     for line in (*verdict.remarks, verdict.sentence):
         print(printable(line))

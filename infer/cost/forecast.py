@@ -6,6 +6,7 @@ from itertools import islice
 
 from infer.recipe import InferRecipe
 from infer.steps.calls import Calls, Limits, Planned, Texts, planned
+from infer.steps.cited_answer import WRITER
 from refinery.contract.records import Question
 from refinery.contract.trace import PREDICTIONS_FILE
 from refinery.llms.build import ModelConfig
@@ -70,8 +71,15 @@ def calls_of(recipe: InferRecipe, *, conversation: bool = False) -> list[Calls] 
     roles = frozenset({*recipe.sub_models, *recipe.model.adapters})
     limits = Limits(recipe.passages_per_query if recipe.retriever else 0, recipe.max_new_tokens, roles)
     reworded = [Calls("condense", (0, 1), writes=1_024, prompt="standalone_question")] if conversation else []
-    calls = [*reworded, *plan(recipe.decoder_options(recipe.where), limits)]
+    written = [_writer(recipe, limits)] if recipe.cited else []
+    calls = [*reworded, *plan(recipe.decoder_options(recipe.where), limits), *written]
     return [_as_chat(one, _model(recipe, one)) for one in calls]
+
+
+def _writer(recipe: InferRecipe, limits: Limits) -> Calls:
+    """The call that writes the answer for a person; a decoder's answer was usually read from the passages of two searches or less."""
+    assert recipe.cited is not None
+    return Calls(WRITER, (0, 1), recipe.cited.max_new_tokens, 2 * limits.passages, limits.answer, prompt="cited_answer")
 
 
 def _as_chat(calls: Calls, model: object) -> Calls:

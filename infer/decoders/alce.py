@@ -25,7 +25,7 @@ from refinery.contract.records import Passage, Question
 from refinery.contract.trace import Prediction
 from refinery.runtime.recipe import Recipe
 
-Shown = list[tuple[int, str, str]]  # number, title, text
+Shown = list[tuple[int, Passage]]  # by their numbers
 _CITATION = re.compile(r"\[(\d+)\]")
 
 
@@ -49,25 +49,26 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
     """Search, condense the passages if the strategy does so, and answer."""
     found = await session.search(question.text)
     shown = await _shown(question.text, found, session, options)
+    read = [passage for _, passage in shown]
     if options.strategy != "rerank":
         said = await _reply("answer", question.text, shown, session, options)
-        return session.prediction(_answer(said, shown, question.text, session))
+        return session.prediction(_answer(said, shown, question.text, session), read=read)
     drawn = (_reply("sample", question.text, shown, session, options, temperature=options.temperature) for _ in range(options.samples))
     replies = await asyncio.gather(*drawn)
     recalls = [await _citation_recall(reply, shown, session, options) for reply in replies]
-    return session.prediction(_answer(replies[recalls.index(max(recalls))], shown, question.text, session))
+    return session.prediction(_answer(replies[recalls.index(max(recalls))], shown, question.text, session), read=read)
 
 
 async def _reply(role: str, question: str, shown: Shown, session: Session, options: Options, *, temperature: float = 0.0) -> str:
-    limit = options.max_reply_tokens
+    passages, limit = [(number, passage.title, passage.text) for number, passage in shown], options.max_reply_tokens
     return await reason_with(
-        options.examples, role, "alce_answer", question, session, passages=shown, max_new_tokens=limit, temperature=temperature
+        options.examples, role, "alce_answer", question, session, passages=passages, max_new_tokens=limit, temperature=temperature
     )
 
 
 def _answer(reply: str, shown: Shown, question: str, session: Session) -> str:
     """The answer at the end of the reply, without citations."""
-    if unknown := {int(number) for number in _CITATION.findall(reply)} - {number for number, _, _ in shown}:
+    if unknown := {int(number) for number in _CITATION.findall(reply)} - {number for number, _ in shown}:
         record_fault(session, question, "uncited", f"no passage {sorted(unknown)} was shown", depth=0)
     return concluded(re.sub(r" *\[\d+\]", "", reply), question, session)
 
@@ -82,7 +83,7 @@ async def _shown(question: str, found: Sequence[Passage], session: Session, opti
         found = [kept.get(passage.id) or passage.model_copy(update={"text": ""}) for passage in found]
     if options.strategy == "summ" or options.strategy == "snippet":
         found = await condense(options.strategy, question, found, session, max_new_tokens=options.max_reply_tokens)
-    return [(number, passage.title, passage.text) for number, passage in enumerate(found, 1) if passage.text]
+    return [(number, passage) for number, passage in enumerate(found, 1) if passage.text]
 
 
 async def _citation_recall(reply: str, shown: Shown, session: Session, options: Options) -> float:
@@ -90,7 +91,7 @@ async def _citation_recall(reply: str, shown: Shown, session: Session, options: 
     scorer: Scorer = LexicalScorer()
     if options.entailment == "llm":
         scorer = PromptedEntailment(session, depth=1, max_new_tokens=options.max_reply_tokens)
-    texts = {number: f"{title} {text}" for number, title, text in shown}
+    texts = {number: f"{passage.title} {passage.text}" for number, passage in shown}
     sentences = split_sentences(reply)
     borne_out = 0
     for sentence in sentences:

@@ -8,7 +8,7 @@ from infer.steps.calls import Calls, Limits
 from infer.steps.demonstrations import Examples, prompt_with, reason_with
 from infer.steps.least_to_most import simpler_questions
 from infer.steps.reasoning import concluded
-from refinery.contract.records import Question
+from refinery.contract.records import Passage, Question
 from refinery.contract.sub_questions import fill_references
 from refinery.contract.trace import Prediction
 from refinery.runtime.recipe import Recipe
@@ -30,10 +30,12 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
     named = await simpler_questions(question.text, session, examples=options.examples, max_new_tokens=limit)
     parts = named[: options.max_parts]
     solved: list[tuple[str, str]] = []
+    read: list[Passage] = []
     for depth, part in enumerate([*parts, question.text], 1):
         if depth <= len(parts):  # a part may refer to an earlier answer as #1, because the model wrote it before that answer existed
             part = fill_references(part, [answer for _, answer in solved])
         passages = await session.search(part, depth=depth) if session.retriever else []
+        read += passages
         reply = await reason_with(
             options.examples,
             "answer",
@@ -46,7 +48,7 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
             max_new_tokens=limit,
         )
         solved.append((part, concluded(reply, part, session, depth=depth)))
-    return session.prediction(solved[-1][1])
+    return session.prediction(solved[-1][1], read=read)
 
 
 def plan(options: Options, limits: Limits) -> list[Calls]:

@@ -1,7 +1,6 @@
 """MIGRES: extract information from passages, find out what is missing, and search for it (Sec. 3, Fig. 1; prompts of Tables 15 and 17).
 
-Two features of the authors' code are left out because the paper does not describe them: kinship definitions as known information, and
-voting over several samples.
+Left out of the authors' code, because the paper does not describe them: kinship definitions as known information; voting over samples.
 """
 
 import asyncio
@@ -35,6 +34,7 @@ T = TypeVar("T", LeafReply, MainReply, QueriesReply)
 Module = Literal["leaf", "main", "queries"]
 
 MOST_QUERIES = 3  # Sec. 3.2: "no more than three new distinct sub-queries"
+OWN_KNOWLEDGE = "own knowledge"  # the id of what the model knows itself, which is shown as a passage
 _RERANKER, _ENTAILMENT = "reranker", "entailment"  # roles
 _ENTAILED_FROM = 0.5  # the more likely of two labels, as in a greedy reply
 
@@ -115,11 +115,12 @@ def load(options: Options) -> None:
 
 @dataclass(slots=True)
 class Memory:
-    """The Memory Module (Sec. 3.2): the queries so far, how often each passage was read, and the information found."""
+    """The Memory Module (Sec. 3.2): the queries so far, how often each passage was read, the information found, and what it cites."""
 
     queries: list[str]
     uses: Counter[str] = field(default_factory=Counter)
     information: list[str] = field(default_factory=list)
+    cited: list[Passage] = field(default_factory=list)
 
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:
@@ -130,12 +131,12 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
         await modules.leaf(*await modules.retrieval(queries))
         reply = await modules.main()
         if reply is not None and reply.solved:
-            return session.prediction(reply.answer)
+            return session.prediction(reply.answer, read=modules.memory.cited)
         queries = await modules.query_generator((reply and reply.missing_information) or question.text)
         modules.iteration += 1
     await modules.leaf(*await modules.retrieval(queries))
     reply = await modules.main(last=True)
-    return session.prediction(reply.answer if reply is not None and reply.solved else UNKNOWN)
+    return session.prediction(reply.answer if reply is not None and reply.solved else UNKNOWN, read=modules.memory.cited)
 
 
 @dataclass(slots=True)
@@ -212,15 +213,18 @@ class Modules:
                 record_fault(self.session, question, "uncited", f"leaf: {item.info!r} cites {item.support_passages}", depth=self.iteration)
             elif item.info not in self.memory.information and await self.entailed(item.info, cited):
                 self.memory.information.append(item.info)
+                self.memory.cited += [passage for passage in cited if passage.id != OWN_KNOWLEDGE]
 
     async def filtered_search(self, query: str) -> list[Hit]:
         """The filtered results of one query, without the passages that were already read `uses_per_passage` times."""
-        options = self.options
-        knowledge_filter = KnowledgeFilter(self.reranker(), options.relevance_threshold, sentence_level=options.compression == "sentences")
-        hits = await knowledge_filter.keep(query, await self.session.search(query, depth=self.iteration, whole=True))
-        return [hit for hit in hits if self.memory.uses[hit.passage.id] < options.uses_per_passage]
+        hits = await self.knowledge_filter().keep(query, await self.session.search(query, depth=self.iteration, whole=True))
+        return [hit for hit in hits if self.memory.uses[hit.passage.id] < self.options.uses_per_passage]
 
-    def reranker(self) -> Scorer | None:
+    def knowledge_filter(self) -> KnowledgeFilter:
+        """The filter that the options name."""
+        return KnowledgeFilter(self._reranker(), self.options.relevance_threshold, sentence_level=self.options.compression == "sentences")
+
+    def _reranker(self) -> Scorer | None:
         """The scorer of passages that the options name, or None."""
         if self.options.reranker == "cross_encoder":
             return CrossEncoderScorer(load_cross_encoder(self.options.cross_encoder))
@@ -237,7 +241,7 @@ class Modules:
         reply, cut = await reply_to(prompt, self.session.context(prompt), max_new_tokens=self.options.max_reply_tokens)
         self.session.record_reply("own_knowledge", question, reply, cut, depth=self.iteration, prompt=prompt)
         says_nothing = normalize_answer(reply.text) in ("", "none") or reads_as_refusal(reply.text)
-        return [] if says_nothing else [Passage(id="own knowledge", text=reply.text)]
+        return [] if says_nothing else [Passage(id=OWN_KNOWLEDGE, text=reply.text)]
 
     async def entailed(self, information: str, cited: Sequence[Passage]) -> bool:
         """Whether one of the cited passages entails the information (Sec. 3.2)."""
@@ -250,20 +254,16 @@ class Modules:
         return score >= _ENTAILED_FROM
 
     def _entailment_judge(self) -> Scorer | None:
-        if self.options.entailment == "nli":
-            return nli_judge(_ENTAILMENT, self.session, depth=self.iteration)
-        if self.options.entailment == "judge":
-            return relevance_judge(_ENTAILMENT, self.session, depth=self.iteration)
         if self.options.entailment == "llm":
             return PromptedEntailment(self.session, depth=self.iteration, max_new_tokens=self.options.max_reply_tokens)
-        return None
+        judge = {"nli": nli_judge, "judge": relevance_judge}.get(self.options.entailment)
+        return judge and judge(_ENTAILMENT, self.session, depth=self.iteration)
 
     async def ask(self, module: Module, schema: type[T], question: str, **values: Any) -> T | None:
         """A module's reply: a student reads a short prompt and replies in plain lines, a prompted LLM replies in JSON."""
-        options = self.options
-        values = {"question": question, "examples": options.examples} | values
-        limits = {"depth": self.iteration, "max_new_tokens": options.max_reply_tokens}
-        if module in options.students:
+        values = {"question": question, "examples": self.options.examples} | values
+        limits = {"depth": self.iteration, "max_new_tokens": self.options.max_reply_tokens}
+        if module in self.options.students:
             return await ask_student(module, student_prompt(f"migres_{module}", **values), schema, question, self.session, **limits)
         return await ask_json(module, render_prompt(f"migres_{module}", **values), schema, question, self.session, **limits)
 

@@ -17,18 +17,17 @@ from infer.session import Session
 from infer.steps.ask import read_label, record_reply_fault, reply_to
 from infer.steps.calls import Calls, Limits
 from infer.steps.reasoning import reason, spoken
+from infer.steps.relevance import LIST_TOKENS, judge_relevance
 from refinery.contract.records import Passage, Question
 from refinery.contract.sub_questions import fill_references, parse_sub_questions
 from refinery.contract.trace import Prediction
 from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
 from refinery.tasks.decomposition import decomposition_prompt
-from refinery.tasks.relevance import IRRELEVANT, RELEVANT, relevance_prompt
 from refinery.tasks.self_knowledge import KNOW, UNKNOW, knowledge_prompt
 from refinery.text import one_line
 
 UNKNOWN_ANSWER = "Unknow"
-_LIST_TOKENS = 256  # enough for a reply that names relevant paragraphs; the replies in App. D are shorter
 T = TypeVar("T")
 
 
@@ -87,6 +86,14 @@ def roles(options: Options) -> dict[str, SubModelRole]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class _Solved:
+    """An answer, and the passages that it, or the answers that it was put together from, were written from."""
+
+    answer: str
+    read: tuple[Passage, ...] = ()
+
+
 @dataclass(slots=True)
 class _Solver:
     """One question's session, and the running or finished work on it and its sub-questions, so that nothing is computed twice."""
@@ -105,22 +112,22 @@ class _Solver:
 
 async def decode(question: Question, session: Session, options: Options) -> Prediction:
     """Solve the question from iteration 0 (Algorithm 1, line 22). There is always an answer, even if it is Algorithm 1's Unknow."""
-    answer = await _solve(question.text, 0, (), _Solver(session, options))
-    return session.prediction(answer.strip() or UNKNOWN_ANSWER)
+    solved = await _solve(question.text, 0, (), _Solver(session, options))
+    return session.prediction(solved.answer.strip() or UNKNOWN_ANSWER, read=solved.read)
 
 
-async def _solve(question: str, depth: int, above: tuple[str, ...], solver: _Solver) -> str:
+async def _solve(question: str, depth: int, above: tuple[str, ...], solver: _Solver) -> _Solved:
     """Problem-solving(q_t, iter) of Algorithm 1; `above` are the questions that this one was derived from."""
     session, options = solver.session, solver.options
     if depth > options.max_depth:
         return _unknow(question, depth, session)
     if not options.no_self_knowledge and await solver.once(_knows, question, depth):
-        return await answer_closed_book(question, depth, session)
+        return _Solved(await answer_closed_book(question, depth, session))
 
     relevant = [] if options.no_passage_relevance else await solver.once(_relevant, question, depth)
     if relevant:
         read = relevant if options.answer_from == "relevant" else await solver.once(_search, question, depth)
-        return await answer_from_passages(read, question, depth, session)
+        return _Solved(await answer_from_passages(read, question, depth, session), tuple(read))
 
     if options.no_decomposition or (depth == options.max_depth and options.unresolved != "synthesise"):
         return await _unresolved(question, depth, solver)
@@ -129,10 +136,10 @@ async def _solve(question: str, depth: int, above: tuple[str, ...], solver: _Sol
     if options.unresolved != "synthesise" and (stops or not sub_questions):
         return await _unresolved(question, depth, solver)
     if stops:
-        sub_answers = [(sub_question, _unknow(sub_question, depth + 1, session)) for sub_question in sub_questions]
+        solved = [(sub_question, _unknow(sub_question, depth + 1, session)) for sub_question in sub_questions]
     else:
-        sub_answers = await _solve_all(sub_questions, depth, (question, *above), solver)
-    return await _synthesize(question, sub_answers, depth, session)
+        solved = await _solve_all(sub_questions, depth, (question, *above), solver)
+    return await _synthesize(question, solved, depth, session)
 
 
 async def _knows(solver: _Solver, question: str, depth: int) -> bool:
@@ -155,33 +162,8 @@ async def _search(solver: _Solver, question: str, depth: int) -> list[Passage]:
 async def _relevant(solver: _Solver, question: str, depth: int) -> list[Passage]:
     """P_rel: the passages that M_rel finds relevant and sufficient (lines 9-12, App. D)."""
     passages = await solver.once(_search, question, depth)
-    if solver.options.relevance == "listwise":
-        return await relevant_of_list(question, passages, depth, solver.session)
-    probs = await asyncio.gather(*(relevance_probability(question, passage, depth, solver.session) for passage in passages))
-    return [passage for passage, prob in zip(passages, probs, strict=True) if prob >= solver.options.relevance_threshold]
-
-
-async def relevance_probability(question: str, passage: Passage, depth: int, session: Session) -> float:
-    """M_rel(q, p)."""
-    context = session.context_for("relevance", session.fit_prompt("relevance", relevance_prompt(question, passage), to_write=1))
-    probs = await read_label("relevance", context, (RELEVANT, IRRELEVANT), question, session, depth=depth)
-    session.record("relevance", question, depth=depth, text=passage.title, probabilities=probs)
-    return probs[RELEVANT]
-
-
-async def relevant_of_list(question: str, passages: list[Passage], depth: int, session: Session) -> list[Passage]:
-    """P_rel as in App. D: one prompt shows all passages; the reply names the relevant ones by their numbers, or says No."""
-    if not passages:
-        return []
-    prompt = session.fit_prompt(
-        "relevance", render_prompt("relevance_listwise", question=question, passages=passages), to_write=_LIST_TOKENS
-    )
-    context = session.context_for("relevance", prompt)
-    reply, cut = await reply_to(prompt, context, max_new_tokens=_LIST_TOKENS, adapter=session.adapter("relevance"))
-    session.record_reply("relevance", question, reply, cut, depth=depth)
-    record_reply_fault("relevance", reply, session, question, depth=depth)
-    named = {int(number) for number in re.findall(r"\[(\d{1,3})\]", reply.text)}
-    return [passage for position, passage in enumerate(passages, 1) if position in named]
+    judged = await judge_relevance(question, passages, depth, solver.session, solver.options)
+    return [passage for passage, is_relevant in zip(passages, judged.labels, strict=True) if is_relevant]
 
 
 async def _decompose(solver: _Solver, question: str, depth: int) -> list[str]:
@@ -198,10 +180,10 @@ async def decomposed(question: str, depth: int, session: Session, *, max_new_tok
     return parse_sub_questions(reply.text)
 
 
-async def _solve_all(sub_questions: list[str], depth: int, above: tuple[str, ...], solver: _Solver) -> list[tuple[str, str]]:
+async def _solve_all(sub_questions: list[str], depth: int, above: tuple[str, ...], solver: _Solver) -> list[tuple[str, _Solved]]:
     """Lines 17-19: solve each sub-question one iteration deeper, independently or after the answers that it refers to."""
 
-    async def solve(sub_question: str) -> str:
+    async def solve(sub_question: str) -> _Solved:
         # Equal sub-questions at the same depth are solved once. A deeper one has fewer iterations left, so its answer may differ. It may
         # also differ if its decomposition leads back to a question that it was derived from.
         key = ("_solve", sub_question, depth + 1, above if solver.options.cycles == "stop" else ())
@@ -212,9 +194,9 @@ async def _solve_all(sub_questions: list[str], depth: int, above: tuple[str, ...
     if solver.options.sub_questions == "independent":
         answers = await asyncio.gather(*map(solve, sub_questions))
         return list(zip(sub_questions, answers, strict=True))
-    solved: list[tuple[str, str]] = []
+    solved: list[tuple[str, _Solved]] = []
     for sub_question in sub_questions:
-        filled = fill_references(sub_question, [answer for _, answer in solved])
+        filled = fill_references(sub_question, [part.answer for _, part in solved])
         solved.append((filled, await solve(filled)))
     return solved
 
@@ -229,9 +211,11 @@ async def answer_from_passages(passages: list[Passage], question: str, depth: in
     return await _write("answer_with_passages", depth, session, question=question, passages=passages)
 
 
-async def _synthesize(question: str, sub_answers: list[tuple[str, str]], depth: int, session: Session) -> str:
+async def _synthesize(question: str, solved: list[tuple[str, _Solved]], depth: int, session: Session) -> _Solved:
     """M(q, Q_sub, A_sub) (line 20, Eq. 4)."""
-    return await _write("answer_from_sub_answers", depth, session, question=question, sub_answers=sub_answers)
+    sub_answers = [(sub_question, part.answer) for sub_question, part in solved]
+    answer = await _write("answer_from_sub_answers", depth, session, question=question, sub_answers=sub_answers)
+    return _Solved(answer, tuple(passage for _, part in solved for passage in part.read))
 
 
 async def _write(prompt: str, depth: int, session: Session, *, question: str, **values: Any) -> str:
@@ -241,19 +225,19 @@ async def _write(prompt: str, depth: int, session: Session, *, question: str, **
     return spoken(reply, question, session, depth=depth)
 
 
-async def _unresolved(question: str, depth: int, solver: _Solver) -> str:
+async def _unresolved(question: str, depth: int, solver: _Solver) -> _Solved:
     """The answer to a question that is not decomposed further: from its passages if the options say so and there are any."""
     wants_passages = solver.options.unresolved == "from_passages"
     passages = await solver.once(_search, question, depth) if wants_passages else []
     if not passages:
         return _unknow(question, depth, solver.session)
-    return await answer_from_passages(passages, question, depth, solver.session)
+    return _Solved(await answer_from_passages(passages, question, depth, solver.session), tuple(passages))
 
 
-def _unknow(question: str, depth: int, session: Session) -> str:
+def _unknow(question: str, depth: int, session: Session) -> _Solved:
     """A = Unknow (line 3)."""
     session.record("unresolved", question, depth=depth, text=UNKNOWN_ANSWER)
-    return UNKNOWN_ANSWER
+    return _Solved(UNKNOWN_ANSWER)
 
 
 def _leads_back(sub_questions: list[str], above: tuple[str, ...]) -> bool:
@@ -286,7 +270,7 @@ def plan(options: Options, limits: Limits) -> list[Calls]:
         Calls(
             "relevance",
             (0, questions * judged),
-            writes=_LIST_TOKENS if listwise else 0,
+            writes=LIST_TOKENS if listwise else 0,
             passages=limits.passages if listwise else 1,
             prompt="relevance_listwise" if listwise else "relevance",
         ),

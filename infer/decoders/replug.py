@@ -53,10 +53,10 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
     for answer in filter(None, (spoken(reply, question.text, session) for reply in replies)):
         candidates.setdefault(normalize_answer(answer), answer)
     if not candidates:
-        return session.prediction(UNKNOWN)
+        return session.prediction(UNKNOWN, read=passages)
     probs = {answer: await _probability(answer, prompts, weights, session) for answer in candidates.values()}
     session.record("ensemble", question.text, depth=0, probabilities=probs)
-    return session.prediction(max(probs, key=probs.__getitem__))
+    return session.prediction(max(probs, key=probs.__getitem__), read=passages)
 
 
 async def _probability(answer: str, prompts: Sequence[str], weights: list[float], session: Session) -> float:

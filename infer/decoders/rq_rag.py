@@ -17,7 +17,7 @@ from infer.steps.ask import record_fault
 from infer.steps.calls import Calls, Limits
 from infer.steps.path_judge import judged
 from infer.steps.released_reading import NOTHING_FOUND, last_answer, last_query, warn_of_other_prefixes
-from infer.steps.selection import LEARNED, NO_ANSWER, Definition, Fidelity, select_all
+from infer.steps.selection import LEARNED, NO_ANSWER, Definition, Fidelity, select_all, select_path
 from refinery.contract.control_tokens import RQ_RAG
 from refinery.contract.formats import END, FormatName, SearchAction, action_segment, evidence_segments, prompt_segments
 from refinery.contract.records import Action, Passage, Question, Reading, Step, Trajectory
@@ -120,7 +120,8 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
         paths = await judged(paths, session)
     by = Definition(options.fidelity, question.choices is not None, options.generator_weight)
     selected = select_all(paths, by)
-    return session.prediction(selected[options.selection], paths=paths, selected=selected)
+    read = [passage for step in paths[select_path(paths, options.selection, by)].steps for passage in step.passages]
+    return session.prediction(selected[options.selection], read=read, paths=paths, selected=selected)
 
 
 async def _expand(node: _Node, question: Question, session: Session, options: Options) -> list[Trajectory]:

@@ -81,13 +81,16 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
     if not passages:
         reply = await prompt.extend([control("no_retrieval")]).generate(max_new_tokens=session.max_new_tokens)
         _record(reply, question.text, session)
-        return session.prediction(reply.text or UNKNOWN)
+        return session.prediction(reply.text or UNKNOWN, read=[])
     if options.form == "long":
-        return session.prediction(await long_answer(prompt, passages, question.text, session, options) or UNKNOWN)
+        answer, read = await long_answer(prompt, passages, question.text, session, options)
+        return session.prediction(answer or UNKNOWN, read=read)
     candidates = await asyncio.gather(*(_candidate(prompt, passage, session) for passage in passages))
     for reply, critique in candidates:
         _record(reply, question.text, session, probabilities=critique.parts(options))
-    return session.prediction(_select(candidates, options) or UNKNOWN)
+    answer = _select(candidates, options)
+    read = [passage for passage, (reply, _) in zip(passages, candidates, strict=True) if reply.text == answer]
+    return session.prediction(answer or UNKNOWN, read=read)
 
 
 async def _retrieves(prompt: Context, question: str, session: Session, options: Options) -> bool:

@@ -10,7 +10,6 @@ from typing import Literal
 
 from refinery.contract.records import Question, Trajectory
 from refinery.contract.trace import Prediction, TraceStep
-from refinery.tasks.relevance import RELEVANT
 
 Why = Literal[
     "fault",
@@ -39,15 +38,15 @@ def why_wrong(
     *,
     path: Trajectory | None = None,
     right_elsewhere: bool = False,
-    relevance_threshold: float = 0.5,
 ) -> Why:
     """The cause of the prediction's wrong answer. `path` is the selected one of a tree; `right_elsewhere`: another path is right.
 
     - `fault`: a search or the model failed, or the model refused or wrote nothing.
     - `truncated`: the answer reached the token limit. `unparsed`: the reply states no answer in the requested form.
     - `not searched`: answered from the model's memory. `not retrieved`, `partly retrieved`: none, or not all, of the supporting
-      passages were found. `retrieved but judged irrelevant`: all were found, and a judge or filter dropped one.
-    - `misread`: all of them were read. A decoder whose judge writes prose shows the model every passage, so they count as read.
+      passages were found. `retrieved but judged irrelevant`: all were found, and the answer was written without one of them, which a
+      judge, a filter or the search for information in it dropped.
+    - `misread`: the answer was written from all of them. In a run that does not record what its answers read, they count as read.
     """
     if prediction.failed is not None:
         return "fault"
@@ -56,7 +55,7 @@ def why_wrong(
     if right_elsewhere:
         return "another path is right"
     needed = set(question.supporting or ())
-    retrieved, read = _on_path(path) if path else _in_trace(prediction.trace, relevance_threshold)
+    retrieved, read = _on_path(path) if path else _in_trace(prediction)
     if retrieved is None:
         return "not searched"
     return _of_passages(needed, retrieved, read) if needed else "unknown"
@@ -87,20 +86,10 @@ def _on_path(path: Trajectory) -> tuple[set[str] | None, set[str]]:
     return (ids if len(path.steps) > 1 else None), ids
 
 
-def _in_trace(trace: Sequence[TraceStep], relevance_threshold: float) -> tuple[set[str] | None, set[str]]:
-    """The ids of the passages that were retrieved, or None without a search, and of those that the model then read."""
-    searches = [step for step in trace if step.name == "retrieve"]
+def _in_trace(prediction: Prediction) -> tuple[set[str] | None, set[str]]:
+    """The ids of the passages that were retrieved, or None without a search, and of those that the answer was written from."""
+    searches = [step for step in prediction.trace if step.name == "retrieve"]
     if not searches:
         return None, set()
-    retrieved = _ids(searches)
-    if filters := [step for step in trace if step.name == "filter"]:
-        return retrieved, _ids(filters)
-    judged = [step for step in trace if step.name == "relevance" and step.probabilities]
-    if not judged:
-        return retrieved, retrieved
-    kept = {(step.question, step.text) for step in judged if (step.probabilities or {}).get(RELEVANT, 0.0) >= relevance_threshold}
-    return retrieved, {hit.id for step in searches for hit in step.passages or [] if (step.question, hit.title) in kept}
-
-
-def _ids(steps: Sequence[TraceStep]) -> set[str]:
-    return {passage.id for step in steps for passage in step.passages or []}
+    retrieved = {passage.id for step in searches for passage in step.passages or []}
+    return retrieved, retrieved if prediction.read is None else {passage.id for passage in prediction.read}

@@ -1,19 +1,21 @@
 """The results of a run: the mean of every metric with its interval, on all questions and by kind, with costs and faults."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from infer.evaluation.answers import Answer
 from infer.evaluation.efficiency import Efficiency
 from infer.evaluation.scores import SCORES_FILE, QuestionScores, Scorer
+from infer.steps.reasoning import MOST_ANSWER_WORDS
 from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.trace import Prediction
 from refinery.metrics.bootstrap import counted_interval
 from refinery.metrics.registry import DEFAULT_METRICS, METRICS, metrics_of
 from refinery.reporting.question_groups import ALL
 from refinery.runtime.files.jsonl import LineWriter
+from refinery.unspaced import count_words
 
 _COSTS = ("calls", "retrievals", "prefill_tokens", "decode_tokens")
 
@@ -23,7 +25,7 @@ class Results:
 
     Only the number of questions with each score is kept, because scores have few values. `default_metrics` are those that papers report on
     these datasets. `tokenizer` counts the knowledge that was read (infer/evaluation/efficiency.py), and `knowledge_unit` says whether there
-    is one. `faults` counts the faults of all questions together by reason.
+    is one. `faults` counts the faults of all questions together by reason, and `long_answers` the answers of more words than a short one.
     """
 
     def __init__(self, *, tokenizer: Tokenizer | None = None) -> None:
@@ -31,6 +33,7 @@ class Results:
         self._cost, self._efficiency = TotalCost(), Efficiency(tokenizer=tokenizer)
         self._faults: Counter[str] = Counter()
         self._datasets: dict[str, None] = {}
+        self._long = 0
         self._systems: dict[str, ScoreCounts] = {}
         self._questions = 0
 
@@ -44,6 +47,7 @@ class Results:
             self._cost.add(prediction)
             self._efficiency.add(prediction)
             self._faults.update(count_faults([prediction]))
+            self._long += count_words(prediction.answer) > MOST_ANSWER_WORDS
 
     def report(self, *, seconds: float) -> dict[str, Any]:
         """The results for `metrics.json`. `seconds` is the wall time of the whole run, which all systems share."""
@@ -56,6 +60,7 @@ class Results:
             "cost_per_question": cost | self._efficiency.means(),
             "knowledge_unit": self._unit,
             "faults": dict(self._faults.most_common()),
+            "long_answers": self._long,
         }
         return {
             system: counts.report() | {"default_metrics": self._default_metrics(counts)} | shared
@@ -67,6 +72,17 @@ class Results:
         wanted, scored = dict.fromkeys(metric for dataset in self._datasets for metric in metrics_of(dataset)), counts.metrics
         shown = [metric for metric in wanted if metric in scored] or list(DEFAULT_METRICS)
         return [*shown, *(metric for metric in scored if metric not in METRICS)]
+
+
+def length_note(results: Mapping[str, Any]) -> str | None:
+    """A sentence about the results of a system whose answers are mostly too long for the metrics that papers report, or None."""
+    questions, long = results[ALL]["questions"], results.get("long_answers", 0)
+    if 2 * long < questions or not any(metric.startswith(("em.", "f1.")) for metric in results["default_metrics"]):
+        return None
+    return (
+        f"{long} of {questions} answers have more than {MOST_ANSWER_WORDS} words, and EM and F1 count each word that the gold answer lacks"
+        " against them. Set `answer_style: short`, and leave out `cited`."
+    )
 
 
 def evaluate(

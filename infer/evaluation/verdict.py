@@ -12,9 +12,10 @@ import yaml
 from infer.evaluation.compare import compare
 from infer.evaluation.tables.comparison import Line, main_metric
 from infer.modules.base import UNREAD
-from infer.recipe import RUN_KEYS
+from infer.recipe import RUN_KEYS, pipeline_recipe
 from refinery.errors import PluginError, RunDirError
 from refinery.runtime.files.jsonl import written_to
+from refinery.runtime.recipe import read_values
 from refinery.runtime.run.run_dir import RunDir, read_metrics, read_run
 from refinery.tasks.base import load_task
 
@@ -70,10 +71,17 @@ def find_verdict(tested: Sequence[Path], validated: Sequence[Path], *, baseline:
     )
 
 
-def write_served(verdict: Verdict, path: Path) -> None:
-    """Write the recipe of the chosen system, without the keys of a run."""
+def write_served(verdict: Verdict, path: Path, *, additions: Path | None = None) -> None:
+    """Write the recipe of the chosen system, without the keys of a run, and with those of `additions`: how it answers people.
+
+    Raises RecipeError for a served recipe that is wrong.
+    """
     recipe = read_run(verdict.served)["recipe"]
-    text = f"# {verdict.sentence}\n" + yaml.safe_dump({key: value for key, value in recipe.items() if key not in RUN_KEYS}, sort_keys=False)
+    added = read_values(additions) if additions else {}
+    models = {"sub_models": recipe.get("sub_models", {}) | added.get("sub_models", {})}
+    served = {key: value for key, value in (recipe | added | models).items() if key not in RUN_KEYS}
+    pipeline_recipe(served, where=str(additions or verdict.served))
+    text = f"# {verdict.sentence}\n" + yaml.safe_dump(served, sort_keys=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     with written_to(path):
         path.write_text(text, encoding="utf-8")

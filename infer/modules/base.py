@@ -17,8 +17,9 @@ from typing import Any
 
 from infer.modules.kinds.base import Case, ModuleKind
 from infer.session import Session
+from refinery.contract.module_output import ModuleOutput
 from refinery.contract.records import Question
-from refinery.contract.trace import ModuleOutput, Prediction
+from refinery.contract.trace import Prediction
 from refinery.errors import PluginError
 from refinery.runtime.recipes import plugins
 from refinery.runtime.recipes.plugins import PluginKind

@@ -6,7 +6,7 @@ from infer.modules.kinds.base import Case
 from infer.modules.kinds.decomposition import DECOMPOSITION
 from infer.session import Session
 from infer.steps.least_to_most import simpler_questions
-from refinery.contract.trace import ModuleOutput
+from refinery.contract.module_output import ModuleOutput
 
 
 async def _decomposition(case: Case, session: Session, options: Options) -> ModuleOutput:

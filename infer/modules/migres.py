@@ -10,7 +10,7 @@ from infer.modules.kinds.missing_information import MISSING_INFORMATION
 from infer.modules.kinds.queries import QUERIES
 from infer.modules.kinds.relevance import RELEVANCE
 from infer.session import Session
-from refinery.contract.trace import ModuleOutput
+from refinery.contract.module_output import ModuleOutput
 from refinery.prompts.replies import LeafReply
 
 
@@ -53,9 +53,11 @@ async def _first_search(case: Case, session: Session, options: Options) -> Modul
 
 async def _reranker(case: Case, session: Session, options: Options) -> ModuleOutput:
     """Scores on the reranker's own scale."""
-    reranker = _modules(case, session, options).reranker()
-    scores = await reranker.score(case.question, case.passages) if reranker and case.hits else [1.0] * len(case.hits)
-    return ModuleOutput(labels=[score >= options.relevance_threshold for score in scores], probabilities=list(scores))
+    keeper = _modules(case, session, options).knowledge_filter()
+    if keeper.reranker is None or not case.hits:
+        return ModuleOutput(labels=[True] * len(case.hits), probabilities=[1.0] * len(case.hits))
+    scores = await keeper.reranker.score(case.question, case.passages)
+    return ModuleOutput(labels=[keeper.passes(score) for score in scores], probabilities=list(scores))
 
 
 MODULES = DecoderModules(

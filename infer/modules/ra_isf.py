@@ -1,15 +1,11 @@
 """RA-ISF's sub-models, and the model that answers."""
 
-import asyncio
-
 from infer.decoders.ra_isf import (
     Options,
     answer_closed_book,
     answer_from_passages,
     decomposed,
     know_probability,
-    relevance_probability,
-    relevant_of_list,
 )
 from infer.modules.base import DecoderModules, Module
 from infer.modules.kinds.answers import ANSWERS
@@ -18,7 +14,8 @@ from infer.modules.kinds.decomposition import DECOMPOSITION
 from infer.modules.kinds.relevance import RELEVANCE
 from infer.modules.kinds.self_knowledge import SELF_KNOWLEDGE
 from infer.session import Session
-from refinery.contract.trace import ModuleOutput
+from infer.steps.relevance import judge_relevance
+from refinery.contract.module_output import ModuleOutput
 
 
 async def _self_knowledge(case: Case, session: Session, options: Options) -> ModuleOutput:
@@ -30,11 +27,8 @@ async def _self_knowledge(case: Case, session: Session, options: Options) -> Mod
 
 async def _relevance(case: Case, session: Session, options: Options) -> ModuleOutput:
     """M_rel; the prompt of App. D names passages without probabilities."""
-    if options.relevance == "listwise":
-        named = await relevant_of_list(case.question, case.passages, 0, session)
-        return ModuleOutput(labels=[passage in named for passage in case.passages])
-    probs = await asyncio.gather(*(relevance_probability(case.question, passage, 0, session) for passage in case.passages))
-    return ModuleOutput(labels=[prob >= options.relevance_threshold for prob in probs], probabilities=list(probs))
+    judged = await judge_relevance(case.question, case.passages, 0, session, options)
+    return ModuleOutput(labels=judged.labels, probabilities=judged.probabilities)
 
 
 async def _decomposition(case: Case, session: Session, options: Options) -> ModuleOutput:

@@ -5,7 +5,7 @@ from infer.modules.base import DecoderModules, Module
 from infer.modules.kinds.answers import ANSWERS
 from infer.modules.kinds.base import Case
 from infer.session import Session
-from refinery.contract.trace import ModuleOutput
+from refinery.contract.module_output import ModuleOutput
 
 
 async def _answer(case: Case, session: Session, options: Options) -> ModuleOutput:

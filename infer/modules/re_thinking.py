@@ -6,7 +6,7 @@ from infer.modules.kinds.base import Case
 from infer.modules.kinds.queries import QUERIES
 from infer.modules.kinds.relevance import RELEVANCE
 from infer.session import Session
-from refinery.contract.trace import ModuleOutput
+from refinery.contract.module_output import ModuleOutput
 
 
 async def _relevance(case: Case, session: Session, options: Options) -> ModuleOutput:

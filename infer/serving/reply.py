@@ -12,11 +12,13 @@ from infer.prompt_fitting import fit_text
 from infer.serving.errors import ApiError
 from infer.serving.request import ChatBody
 from infer.serving.sources import sources
-from infer.steps.reasoning import UNKNOWN
+from infer.steps.cited_answer import is_answered
 from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.trace import Prediction, TraceStep
 from refinery.reporting.markdown import escaped
 
+# What a client is told while it waits: a step, a part of the answer, or that there is nothing more.
+Happened = TraceStep | str | None
 _KEEP_ALIVE_SECONDS = 10.0
 _MOST_CHARACTERS = 300
 _MOST_TITLES = 5
@@ -41,7 +43,7 @@ class Shown:
 
 
 def completion(request: ChatBody, prediction: Prediction, shown: Shown) -> dict[str, Any]:
-    """The whole reply. Its extension `refinery` holds trace, paths, selections and cost."""
+    """The whole reply. Its extension `refinery` says whether the question is `answered`, and holds trace, paths, selections and cost."""
     content, finish_reason = _content(request, prediction, shown)
     message = {"role": "assistant", "content": content, "refusal": None}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason}
@@ -56,15 +58,21 @@ async def events(
     body: ChatBody,
     completion_id: str,
     answering: "asyncio.Future[Prediction]",
-    steps: "asyncio.Queue[TraceStep | None]",
+    happened: "asyncio.Queue[Happened]",
     shown: Shown,
 ) -> AsyncIterator[str]:
-    """The stream: each step as it happens, a comment after some seconds of silence to keep the connection open, and then the answer."""
+    """The stream: each step as it happens and the answer as it is written, with a comment after some seconds of silence to keep the
+    connection open, and at the end what is left of the answer."""
+    told = ""
     try:
         yield _opening_chunk(body, completion_id)
-        async for step in _until_done(steps):
-            yield _step_chunk(body, completion_id, step) if step else ": thinking\n\n"
-        for event in _closing_chunks(body, answering.result(), shown):
+        async for one in _until_done(happened):
+            if isinstance(one, str):
+                told += one
+                yield _text_chunk(body, completion_id, one)
+            else:
+                yield _step_chunk(body, completion_id, one) if one else ": thinking\n\n"
+        for event in _closing_chunks(body, answering.result(), shown, told):
             yield event
     except ApiError as error:
         yield _event(error.body)
@@ -72,18 +80,18 @@ async def events(
         answering.cancel()
 
 
-async def _until_done(steps: "asyncio.Queue[TraceStep | None]") -> AsyncIterator[TraceStep | None]:
-    """The steps until the end of the queue, which is None; here None means that there was none for some seconds."""
+async def _until_done(happened: "asyncio.Queue[Happened]") -> AsyncIterator[Happened]:
+    """What happened until the end of the queue, which is None; here None means that there was nothing for some seconds."""
     while True:
         try:
             async with asyncio.timeout(_KEEP_ALIVE_SECONDS):
-                step = await steps.get()
+                one = await happened.get()
         except TimeoutError:
             yield None
         else:
-            if step is None:
+            if one is None:
                 return
-            yield step
+            yield one
 
 
 def _opening_chunk(request: ChatBody, completion_id: str) -> str:
@@ -91,16 +99,20 @@ def _opening_chunk(request: ChatBody, completion_id: str) -> str:
     return _event(_chunk(request, completion_id, {"role": "assistant", "content": ""}))
 
 
+def _text_chunk(request: ChatBody, completion_id: str, text: str) -> str:
+    return _event(_chunk(request, completion_id, {"content": text}))
+
+
 def _step_chunk(request: ChatBody, completion_id: str, step: TraceStep) -> str:
     """An event that tells a step; interfaces show `reasoning_content` apart from the answer."""
     return _event(_chunk(request, completion_id, {"reasoning_content": step_line(step)}))
 
 
-def _closing_chunks(request: ChatBody, prediction: Prediction, shown: Shown) -> Iterator[str]:
-    """The events that end a stream: the answer, which a decoder has only at its end, the extension, and usage if requested."""
+def _closing_chunks(request: ChatBody, prediction: Prediction, shown: Shown, told: str) -> Iterator[str]:
+    """The events that end a stream: the answer after what is `told` of it, the extension, and usage if requested."""
     completion_id = prediction.question_id
     content, finish_reason = _content(request, prediction, shown)
-    yield _event(_chunk(request, completion_id, {"content": content}))
+    yield _text_chunk(request, completion_id, content.removeprefix(told))
     yield _event(_chunk(request, completion_id, {}, finish_reason=finish_reason) | {"refinery": _extension(request, prediction)})
     if request.stream_options and request.stream_options.include_usage:
         yield _event(_head(request, completion_id, "chat.completion.chunk") | {"choices": [], "usage": _usage(prediction)})
@@ -137,7 +149,7 @@ def _shortened(text: str) -> str:
 
 def _content(request: ChatBody, prediction: Prediction, shown: Shown) -> tuple[str, Literal["stop", "length", "content_filter"]]:
     """The answer, cut to the client's limit, with its sources below if they are wanted; and whether it was cut, or withheld."""
-    if prediction.has_refusal and prediction.answer in ("", UNKNOWN):
+    if prediction.has_refusal and not is_answered(prediction):
         return prediction.answer, "content_filter"
     answer = _cut(prediction.answer, request.limit, shown.tokenizer)
     return answer + (sources(prediction) if shown.with_sources else ""), "stop" if answer == prediction.answer else "length"
@@ -170,7 +182,7 @@ def _usage(prediction: Prediction) -> dict[str, int]:
 
 def _extension(request: ChatBody, prediction: Prediction) -> dict[str, Any]:
     held = json.loads(prediction.model_dump_json(exclude_none=True, exclude={"question_id", "question", "answer"}))
-    return held | {"ignored": request.ignored}
+    return held | {"answered": is_answered(prediction), "ignored": request.ignored}
 
 
 def _event(value: dict[str, Any]) -> str:

@@ -15,13 +15,14 @@ from infer.pipeline import Pipeline
 from infer.recipe import PipelineRecipe
 from infer.serving.errors import ApiError
 from infer.serving.housekeeping import housekeep, task_of
-from infer.serving.reply import Shown, completion, events
+from infer.serving.reply import Happened, Shown, completion, events
 from infer.serving.request import ChatBody, parse_body
 from infer.session import Session
+from infer.steps.cited_answer import WRITER
 from refinery.contract.chat_template import has_template
 from refinery.contract.records import Question
 from refinery.contract.tokenizer import Tokenizer
-from refinery.contract.trace import Prediction, TraceStep
+from refinery.contract.trace import Prediction
 from refinery.errors import RecordError, RefineryError
 from refinery.runtime.http_checks import Guard, read_json_body
 from refinery.runtime.observe import telemetry
@@ -35,8 +36,9 @@ _MOST_BODY_BYTES = 64 << 20  # interfaces send the pictures of earlier turns aga
 class ServeOptions:
     """How a server treats its clients.
 
-    `steps` streams what the decoder does as reasoning, `sources` lists the passages under the answer, and `housekeeping` recognizes titles,
-    tags and follow-ups, which are not searched. `origins` are the sites whose pages may ask from a browser; `*` is any.
+    `steps` streams what the decoder does as reasoning, `sources` lists the passages under each answer (they always are under one with
+    citations), and `housekeeping` recognizes titles, tags and follow-ups, which are not searched. `origins` are the sites whose pages may
+    ask from a browser; `*` is any.
     """
 
     timeout_seconds: float = 600.0
@@ -133,25 +135,25 @@ class Service:
         self._guard.check(request.headers)
         body = parse_body(await read_json_body(request.headers, request.stream(), most_bytes=_MOST_BODY_BYTES))
         served, question = self._named(body.model), body.question
-        steps: asyncio.Queue[TraceStep | None] = asyncio.Queue()
+        happened: asyncio.Queue[Happened] = asyncio.Queue()
         served.begin()
-        answering = asyncio.ensure_future(self._answer(served, body, question, steps))
+        answering = asyncio.ensure_future(self._answer(served, body, question, happened))
         answering.add_done_callback(served.end)
-        answering.add_done_callback(lambda _: steps.put_nowait(None))
-        shown = Shown(tokenizer=served.tokenizer, with_sources=self._options.sources)
+        answering.add_done_callback(lambda _: happened.put_nowait(None))
+        shown = Shown(tokenizer=served.tokenizer, with_sources=self._options.sources or served.pipeline.recipe.cited is not None)
         if body.stream:
-            return StreamingResponse(events(body, question.id, answering, steps, shown), media_type="text/event-stream")
+            return StreamingResponse(events(body, question.id, answering, happened, shown), media_type="text/event-stream")
         return JSONResponse(completion(body, await _unless_gone(request, answering), shown))
 
-    async def _answer(self, served: _Served, body: ChatBody, question: Question, steps: "asyncio.Queue[TraceStep | None]") -> Prediction:
-        """The prediction, whose steps are put into the queue as they happen. Raises ApiError."""
+    async def _answer(self, served: _Served, body: ChatBody, question: Question, happened: "asyncio.Queue[Happened]") -> Prediction:
+        """The prediction, whose steps and text are put into the queue as they happen. Raises ApiError."""
         session, task = served.pipeline.session(question), task_of(body.messages) if self._options.housekeeping else None
         try:
             with _counted(self._metrics, served.name, session, is_question=task is None):
                 async with asyncio.timeout(self._options.timeout_seconds):
                     if task is not None:
                         return await housekeep(task, body.messages, session, chats=served.chats, limit=body.limit)
-                    session.on_step = steps.put_nowait if self._options.steps else None
+                    self._tell(body, session, happened)
                     return await served.pipeline.answer(question, session=session)
         except TimeoutError:
             raise ApiError(504, f"no answer within {self._options.timeout_seconds:g} seconds", code="timeout") from None
@@ -163,6 +165,14 @@ class Service:
         except Exception:
             _log.exception("%s: the decoder failed", question.id)
             raise ApiError(500, "the decoder failed; the server's log says why") from None
+
+    def _tell(self, body: ChatBody, session: Session, happened: "asyncio.Queue[Happened]") -> None:
+        """Let a session tell a client that waits for a stream what it does. A text that the client limits is sent when it can be cut."""
+        loop = asyncio.get_running_loop()
+        if self._options.steps:
+            session.on_step = lambda step: happened.put_nowait(step) if step.name != WRITER else None
+        if body.stream and body.limit is None:
+            session.on_text = lambda text: loop.call_soon_threadsafe(happened.put_nowait, text)
 
     def _named(self, name: str) -> _Served:
         """The decoder that a client named. Raises ApiError (404)."""

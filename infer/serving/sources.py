@@ -1,6 +1,7 @@
-"""List the passages that were read under an answer, and take such a list off again when the answer comes back with the next question."""
+"""List the passages that an answer was written from under it, and take the list off again when the answer comes back as history."""
 
-from infer.evaluation.efficiency import passages_read
+from infer.steps.cited_answer import is_answered
+from refinery.contract.citations import without_citations
 from refinery.contract.records import Passage
 from refinery.contract.trace import Prediction
 from refinery.reporting.markdown import escaped
@@ -9,17 +10,17 @@ _HEADING = "\n\n**Sources**\n\n"
 
 
 def sources(prediction: Prediction) -> str:
-    """A numbered list in Markdown, in which text of passages is shown literally; empty if no passage was read."""
-    read = {passage.id: passage for passage in passages_read(prediction)}
-    lines = [f"{number}. {_named(passage)}" for number, passage in enumerate(read.values(), 1)]
+    """A numbered list in Markdown, in which text of passages is shown literally; empty if the answer was read from none, or is none."""
+    read = (prediction.read or []) if is_answered(prediction) else []
+    lines = [f"{number}. {_named(passage)}" for number, passage in enumerate(read, 1)]
     return _HEADING + "\n".join(lines) if lines else ""
 
 
 def without_sources(said: str) -> str:
-    """A reply as the decoder gave it."""
+    """A reply without the list, and without the citations, whose numbers mean nothing beside the next question's passages."""
     answer, heading, listed = said.rpartition(_HEADING.rstrip())
     is_list = all(line.lstrip().partition(". ")[0].isdecimal() for line in listed.splitlines() if line.strip())
-    return answer.rstrip() if heading and is_list else said
+    return without_citations(answer.rstrip()) if heading and is_list else said
 
 
 def _named(passage: Passage) -> str:

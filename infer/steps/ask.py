@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
@@ -11,7 +11,7 @@ from refinery.llms.base import Context, Generation
 from refinery.llms.served.replies.json_reply import begins_with_object, parse_json_reply, reads_as_refusal
 from refinery.prompts.render import render_prompt
 from refinery.prompts.replies import ModuleReply
-from refinery.prompts.stops import split_reply, stop_texts
+from refinery.prompts.stops import settled_part, split_reply, stop_texts
 
 T = TypeVar("T", bound=BaseModel)
 R = TypeVar("R", bound=ModuleReply)
@@ -22,14 +22,16 @@ _CORRECTION_TOKENS = 128
 
 
 async def reply_to(
-    prompt: str, context: Context, *, max_new_tokens: int, temperature: float = 0.0, adapter: str | None = None
+    prompt: str, context: Context, *, max_new_tokens: int, on_text: Callable[[str], None] | None = None, **options: Any
 ) -> tuple[Generation, str | None]:
     """The reply to the prompt in `context`, and the text that was cut off because it continued in the prompt's format (None if nothing).
 
-    Every prompted reply ends here. A reply that is cut does not count as truncated, because the part before the cut is complete.
+    Every prompted reply ends here, with the `options` of `Context.generate`. A reply that is cut does not count as truncated, because the
+    part before the cut is complete.
     """
     stops = () if context.ends_its_turns else stop_texts(prompt)
-    reply = await context.generate(max_new_tokens=max_new_tokens, stop_texts=stops, temperature=temperature, adapter=adapter)
+    told = (lambda text: on_text(settled_part(text, prompt))) if on_text else None
+    reply = await context.generate(max_new_tokens=max_new_tokens, stop_texts=stops, on_text=told, **options)
     kept, cut = split_reply(reply.text, prompt)
     if not cut:
         return reply, None

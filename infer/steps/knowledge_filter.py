@@ -32,12 +32,16 @@ class KnowledgeFilter:
         return [
             Hit(self._without_noise(passage, score, group), score)
             for passage, score, group in zip(passages, scores, scored, strict=False)
-            if score >= self.threshold
+            if self.passes(score)
         ]
+
+    def passes(self, score: float) -> bool:
+        """Whether a passage or a sentence with this score is relevant."""
+        return score >= self.threshold
 
     def _without_noise(self, passage: Passage, passage_score: float, sentences: Sequence[tuple[str, float]]) -> Passage:
         """The passage with only its relevant sentences, or unchanged if it scores higher than each of them."""
         if passage_score > max((score for _, score in sentences), default=float("-inf")):
             return passage
-        kept = [text for text, score in sentences if score >= self.threshold]
+        kept = [text for text, score in sentences if self.passes(score)]
         return passage.model_copy(update={"text": " ".join(kept)})

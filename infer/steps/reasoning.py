@@ -1,6 +1,7 @@
 """Steps that decoders with textual reasoning share: one call to the base model, and the answer at the end of its reply."""
 
 import re
+from typing import Any
 
 from infer.session import Session
 from infer.steps.ask import record_fault, reply_fault, reply_to
@@ -8,22 +9,21 @@ from refinery.contract.rq_rag_release import escape
 from refinery.unspaced import count_words
 
 UNKNOWN = "unknown"
-_ANSWER_WORDS = 12  # 419 of 420 sampled answers of HotpotQA, 2WikiMultihopQA and MuSiQue have at most this many
+MOST_ANSWER_WORDS = 12  # 419 of 420 sampled answers of HotpotQA, 2WikiMultihopQA and MuSiQue have at most this many
 # The form that every reasoning prompt asks for (RQ-RAG Tables 7 and 8, "The answer is _"; Self-Ask's "So the final answer is:").
 _CONCLUSION = re.compile(r"(?<!intermediate )\banswer(?: to the question)?(?: is|:)[ \t]*:?[ \t]*([^\n]*)", re.IGNORECASE)
 _SPEAKER = re.compile(r"^\W*(?:user|human|assistant|system)\W*:", re.IGNORECASE | re.MULTILINE)
 
 
-async def reason(
-    name: str, prompt: str, question: str, session: Session, *, depth: int = 0, max_new_tokens: int, temperature: float = 0.0
-) -> str:
+async def reason(name: str, prompt: str, question: str, session: Session, *, depth: int = 0, max_new_tokens: int, **options: Any) -> str:
     """The reply to `prompt` by the model in the role `name` (usually the base model), recorded in the trace; empty if it declined.
 
-    A reply that is `refused`, `empty` or `truncated`, or that continues as another `speaker`, is also recorded as a `fault`.
+    `options` are those of `Context.generate`. A reply that is `refused`, `empty` or `truncated`, or that continues as another `speaker`,
+    is also recorded as a `fault`.
     """
     prompt = session.fit_prompt(name, prompt, to_write=max_new_tokens)
-    limits = {"max_new_tokens": max_new_tokens, "temperature": temperature}
-    reply, cut = await reply_to(prompt, session.context_for(name, prompt), **limits, adapter=session.adapter(name))
+    options |= {"max_new_tokens": max_new_tokens, "adapter": session.adapter(name)}
+    reply, cut = await reply_to(prompt, session.context_for(name, prompt), **options)
     session.record_reply(name, question, reply, cut, depth=depth, prompt=prompt)
     fault = reply_fault(reply) or _spoken_fault(reply.text)
     if fault is None:
@@ -51,7 +51,7 @@ def spoken(reply: str, question: str, session: Session, *, depth: int = 0) -> st
     if session.answer_style == "paper":
         return reply
     answer = final_answer(reply) or reply.partition("\n")[0].strip("*\"'_ ").removesuffix(".")
-    if count_words(answer) > _ANSWER_WORDS:
+    if count_words(answer) > MOST_ANSWER_WORDS:
         record_fault(session, question, "unparsed", f"no short answer in {reply[:80]!r}", depth=depth)
     return answer
 

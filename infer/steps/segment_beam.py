@@ -27,8 +27,10 @@ class _Line:
     has_ended: bool = False
 
 
-async def long_answer(prompt: Context, passages: Sequence[Passage], question: str, session: Session, options: Any) -> str:
-    """The best line's segments; with `citations`, each with the number of its passage."""
+async def long_answer(
+    prompt: Context, passages: Sequence[Passage], question: str, session: Session, options: Any
+) -> tuple[str, list[Passage]]:
+    """The best line's segments, with `citations` each with the number of its passage; and the passages of the segments."""
     beam, official = [_Line()], options.fidelity == "official"
     for depth in range(options.max_segments):
         open_lines = [line for line in beam if not line.has_ended]
@@ -39,7 +41,7 @@ async def long_answer(prompt: Context, passages: Sequence[Passage], question: st
         # The script drops lines that have ended as soon as another one continues.
         kept = [] if official else [line for line in beam if line.has_ended]
         beam = sorted([*kept, *grown], key=lambda line: _value(line, official=official), reverse=True)[: options.beam_width]
-    return _text(beam[0], citations=options.citations)
+    return _text(beam[0], citations=options.citations), [passages[number - 1] for _, number in beam[0].segments]
 
 
 def _value(line: _Line, *, official: bool) -> float:

@@ -81,7 +81,6 @@ class _ShownRun:
             "views": [view.name for view in self.views],
             "own": self._own(),
         }
-        self._relevance_threshold: float = stored.options.get("relevance_threshold", 0.5)
         self._knows_supporting = self._found_supporting()
 
     def questions(self) -> Iterable[Question]:
@@ -97,7 +96,6 @@ class _ShownRun:
             prediction,
             path=None if path is None else prediction.paths[path],
             right_elsewhere=any((score or 0) >= _RIGHT_FROM for score in scores),
-            relevance_threshold=self._relevance_threshold,
         )
 
     def _found_supporting(self) -> bool:

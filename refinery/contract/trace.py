@@ -11,6 +11,9 @@ from typing import Any, Literal, cast
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from refinery.contract.citations import Citations
+from refinery.contract.module_output import ModuleOutput
+from refinery.contract.notebook import prediction_html
 from refinery.contract.records import Action, Passage, Provenance, Reading, Record, Step, Trajectory, Turn
 
 PREDICTIONS_FILE = "predictions.jsonl"  # of a finished infer run, in the order of its questions
@@ -28,28 +31,6 @@ class FilledPrompt(Record):
 
     name: str
     values: dict[str, Any]
-
-
-class ModuleOutput(Record):
-    """The output of a module that ran alone, in one trace step.
-
-    `texts` were written by it; `cited` holds the ids of the passages that each text cites. `labels` are its judgments, True for the
-    positive label, with their `probabilities` if it gives them. `given` lists the annotated sub-questions, numbered from 0, whose answers
-    it received, and `step` is the one it was asked, None for the question itself. `unread` counts its replies that could not be read.
-
-    `found` maps each kind of search text to the ids that each search returned, best first. `judged` is a judge's verdict on each text, or
-    None where the judge's reply could not be read.
-    """
-
-    step: int | None = None
-    given: list[int] = []
-    texts: list[str] = []
-    cited: list[list[str]] = []
-    labels: list[bool] = []
-    probabilities: list[float] = []
-    unread: int = 0
-    found: dict[str, list[list[str]]] = {}
-    judged: list[bool | None] = []
 
 
 class Event(Record):
@@ -95,8 +76,8 @@ class Cost(Record):
 class Prediction(Record):
     """The result for one question. `paths` are a tree decoder's finished trajectories, `selected` its answer by each strategy.
 
-    `failed` is the reason for a missing answer or, after a failed search, for an answer that is not final. A prediction is also read from
-    the fields of a `StoredPrediction`.
+    `read` are the passages that the answer was written from, as the model read them; None in earlier runs. `failed` is the reason for a
+    missing answer or, after a failed search, for one that is not final. A prediction is also read from the fields of a `StoredPrediction`.
     """
 
     question_id: str
@@ -107,11 +88,17 @@ class Prediction(Record):
     paths: list[Trajectory] = []
     selected: dict[str, str] = {}
     failed: str | None = None
+    read: list[Passage] | None = None
+    citations: Citations | None = None
 
     @property
     def has_answer(self) -> bool:
         """Whether the decoder finished."""
         return self.failed is None or bool(self.answer)
+
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        return prediction_html(self.answer or self.failed or "", self.trace, self.read or [])
 
     @property
     def has_refusal(self) -> bool:
@@ -171,6 +158,8 @@ class StoredPrediction(Record):
     cost: Cost
     failed: str | None = None
     selected: dict[str, str] = {}
+    citations: Citations | None = None
+    read: list[int] | None = None
     passages: list[Passage] = []
     trace: list[StoredEvent] = []
     steps: list[StoredStep] = []
@@ -179,7 +168,7 @@ class StoredPrediction(Record):
 
 _EVENT_FIELDS = tuple(Event.model_fields)
 _PATH_FIELDS = ("history", "system_prompt", "answer_by", "provenance", "reading", "right_probability")
-_PREDICTION_FIELDS = ("question_id", "question", "answer", "cost", "failed", "selected")
+_PREDICTION_FIELDS = ("question_id", "question", "answer", "cost", "failed", "selected", "citations")
 
 
 def packed(prediction: Prediction) -> StoredPrediction:
@@ -190,6 +179,7 @@ def packed(prediction: Prediction) -> StoredPrediction:
         **{name: getattr(prediction, name) for name in _PREDICTION_FIELDS},
         trace=[packer.event(step) for step in prediction.trace],
         paths=[packer.path(path, prediction) for path in prediction.paths],
+        read=prediction.read and [packer.passage(passage) for passage in prediction.read],
         steps=packer.steps,
         passages=packer.passages,
     )
@@ -206,7 +196,7 @@ class _Packer:
 
     def event(self, step: TraceStep) -> StoredEvent:
         found = step.passages
-        hits = found and [StoredHit.model_construct(passage=self._passage(p), retrieval_score=p.retrieval_score) for p in found]
+        hits = found and [StoredHit.model_construct(passage=self.passage(p), retrieval_score=p.retrieval_score) for p in found]
         return StoredEvent.model_construct(**{name: getattr(step, name) for name in _EVENT_FIELDS}, passages=hits)
 
     def path(self, path: Trajectory, prediction: Prediction) -> StoredPath:
@@ -217,7 +207,7 @@ class _Packer:
         return StoredPath.model_construct(last_step=last, **own, **{name: getattr(path, name) for name in _PATH_FIELDS})
 
     def _step(self, step: Step, after: int | None) -> int:
-        passages = [self._passage(passage) for passage in step.passages]
+        passages = [self.passage(passage) for passage in step.passages]
         key = (after, step.action, step.text, tuple(passages), _hashable(step.token_ids), _hashable(step.logprobs))
         if key not in self._steps:
             self._steps[key] = len(self.steps)
@@ -225,7 +215,7 @@ class _Packer:
             self.steps.append(StoredStep.model_construct(**values, token_ids=step.token_ids, logprobs=step.logprobs))
         return self._steps[key]
 
-    def _passage(self, passage: Passage) -> int:
+    def passage(self, passage: Passage) -> int:
         key = (passage.id, passage.title, passage.text)
         if key not in self._passages:
             self._passages[key] = len(self.passages)
@@ -248,14 +238,14 @@ def _unpacked(values: dict[str, Any]) -> dict[str, Any]:
     steps = _steps(stored)
     return {
         **{name: getattr(stored, name) for name in _PREDICTION_FIELDS},
+        "read": stored.read and [_at(stored.passages, number, "passages") for number in stored.read],
         "trace": [_event(event, stored) for event in stored.trace],
         "paths": [_path(path, stored, steps) for path in stored.paths],
     }
 
 
 def _event(event: StoredEvent, stored: StoredPrediction) -> TraceStep:
-    hits = event.passages
-    found = hits and [_hit(_at(stored.passages, hit.passage, "passages"), hit.retrieval_score) for hit in hits]
+    found = event.passages and [_hit(_at(stored.passages, hit.passage, "passages"), hit.retrieval_score) for hit in event.passages]
     return TraceStep.model_construct(**{name: getattr(event, name) for name in _EVENT_FIELDS}, passages=found)
 
 

@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, overload
 
-from refinery.errors import RecordError
+from refinery.errors import RecordError, check_argument
 from refinery.retrievers.base import Hit, Retriever, RetrieverConfig
 from refinery.retrievers.index.manifest import MANIFEST_FILE
 from refinery.retrievers.search.build import build_retriever, index_values
 from refinery.runtime.concurrency.background_loop import await_in_background, run_in_background
 from refinery.runtime.concurrency.gather import together
 from refinery.runtime.recipe import build_recipe, changed_values, read_values
+from refinery.runtime.recipes.plugins import checked
 from refinery.runtime.recipes.shipped_files import found
 
 Index = str | Path | Mapping[str, Any] | Retriever
@@ -52,6 +53,10 @@ async def asearch(index: Index, query: str | list[str], *, k: int = 5, **changes
 
 async def _search(index: Index, query: str | list[str], k: int, changes: Mapping[str, Any]) -> list[Hit] | list[list[Hit]]:
     queries = [query] if isinstance(query, str) else query
+    check_argument("query", queries, list | tuple, "a text or a list of texts")
+    for one in queries:
+        check_argument("query", one, str, "texts in the list")
+    check_argument("k", k, int, "a number of passages")
     if k < 1:
         raise RecordError(f"k: is {k}. Ask for at least one passage.")
     retriever = await asyncio.to_thread(_opened, index, changes)
@@ -60,7 +65,9 @@ async def _search(index: Index, query: str | list[str], k: int, changes: Mapping
 
 
 def _opened(index: Index, changes: Mapping[str, Any]) -> Retriever:
-    return build_retriever(_config(index, changes)) if isinstance(index, str | Path | Mapping) else index
+    if isinstance(index, str | Path | Mapping):
+        return build_retriever(_config(index, changes))
+    return checked(index, Retriever, "index")
 
 
 def _config(index: str | Path | Mapping[str, Any], changes: Mapping[str, Any]) -> RetrieverConfig:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Generic, Literal, Protocol, TypeVar
@@ -83,10 +83,12 @@ class Context(Protocol):
         stop_texts: Sequence[str] = (),
         temperature: float = 0.0,
         adapter: str | None = None,
+        on_text: Callable[[str], None] | None = None,
     ) -> Generation:
         """Write at most `max_new_tokens` tokens, up to a `stop` token (included) or the end of sequence. Greedy at temperature 0.
 
         Writing also ends when the reply contains one of `stop_texts`. The stop text stays in the reply, unless an endpoint cuts it off.
+        `on_text` is called with the text so far every few tokens, from any thread; an engine that gives only whole replies ignores it.
         """
         ...
 
@@ -140,6 +142,7 @@ class GenerationOptions:
     stop_texts: Sequence[str]
     temperature: float
     adapter: str | None
+    on_text: Callable[[str], None] | None = None
 
 
 class BaseContext(Context, Generic[M]):
@@ -155,9 +158,10 @@ class BaseContext(Context, Generic[M]):
         stop_texts: Sequence[str] = (),
         temperature: float = 0.0,
         adapter: str | None = None,
+        on_text: Callable[[str], None] | None = None,
     ) -> Generation:
         """See `Context.generate`."""
-        return await self._generate(GenerationOptions(max_new_tokens, stop, stop_texts, temperature, adapter))
+        return await self._generate(GenerationOptions(max_new_tokens, stop, stop_texts, temperature, adapter, on_text))
 
     async def _generate(self, options: GenerationOptions) -> Generation:
         raise NotImplementedError

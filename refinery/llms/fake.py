@@ -96,6 +96,9 @@ class FakeContext(BaseContext[FakeLLM]):
         end = tokenizer.convert_tokens_to_ids(options.stop[0]) if options.stop else tokenizer.eos_token_id
         token_ids = [*tokenizer(reply)["input_ids"], end][: options.max_new_tokens]
         stopped = token_ids[-1] == end
+        if options.on_text:
+            for count in range(1, len(token_ids)):
+                options.on_text(tokenizer.decode(token_ids[:count]).strip())
         self._usage.decode_tokens += len(token_ids)
         reasoning, text = split_thinking(tokenizer.decode(token_ids[:-1] if stopped else token_ids).strip())
         return Generation(

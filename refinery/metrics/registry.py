@@ -18,6 +18,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from refinery.contract.records import Question
+from refinery.errors import PluginError
 from refinery.metrics import closed, multi_hop, open_domain, retrieval, squad
 from refinery.runtime.recipes import plugins
 from refinery.runtime.recipes.plugins import PluginKind
@@ -138,5 +139,12 @@ def score_all(names: Sequence[str], predictions: Sequence[Any], questions: Seque
         for column, metric in enumerate(metrics):
             golds = metric.golds(question)
             if golds is not None:
-                scores[column, row] = 0.0 if unanswered else metric.score(prediction, golds)
+                scores[column, row] = 0.0 if unanswered else _score(names[column], metric, prediction, golds, question)
     return dict(zip(names, scores, strict=True))
+
+
+def _score(name: str, metric: Metric, prediction: Any, golds: Any, question: Question) -> float:
+    try:
+        return float(metric.score(prediction, golds))
+    except Exception as error:  # the user's own metric may raise anything
+        raise PluginError(f"metric '{name}': fails on question '{question.id}' ({plugins.described(error)}).") from error

@@ -161,7 +161,7 @@ def _rendered(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
     loader = PackageLoader("refinery.project", "template")
     template = Environment(loader=loader, undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # noqa: S701  # YAML
     names = [f"{PROJECT_FILE}.jinja", "README.md.jinja"]
-    names += [f"recipes/answers/{system}.yaml" for system in values["systems"]]
+    names += ["recipes/served.yaml", *(f"recipes/answers/{system}.yaml" for system in values["systems"])]
     names += [] if values["own_questions"] else ["recipes/questions.yaml"]
     names += [f"recipes/labels/{task}.yaml" for task in values["label_steps"]]
     names += [f"recipes/train/{task}.yaml" for task in values["models"]]

@@ -42,6 +42,14 @@ def split_reply(reply: str, prompt: str) -> tuple[str, str]:
     return text[: cuts[0]].strip(), text[cuts[0] + 1 :]
 
 
+def settled_part(text: str, prompt: str) -> str:
+    """The part of a reply that is still being written which `split_reply` will keep: its last line may yet become a stop text."""
+    kept, cut = split_reply(text, prompt)
+    before, line_end, last = kept.rpartition("\n")
+    may_end = line_end and not cut and any(stop.startswith(f"\n{last}") for stop in stop_texts(prompt))
+    return before if may_end else kept
+
+
 @cache
 def _openings(source: str) -> tuple[str, ...]:
     text = _NOT_TEXT.sub("", source)

@@ -11,7 +11,7 @@ A reader that can also read the rows of a dataset on the hub declares `READER = 
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -22,7 +22,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import from_json
 
 from refinery.contract.records import Question, no_rows
-from refinery.errors import RecordError
+from refinery.errors import ArgumentError, RecordError
 from refinery.runtime.files.hub_dataset import hub_dataset
 from refinery.runtime.files.parquet import parquet_rows
 from refinery.runtime.files.text_file import read_text
@@ -88,11 +88,18 @@ def given_questions(questions: str | Path | Iterable[str | Question], *, reader:
 
 
 def as_questions(questions: Iterable[str | Question]) -> list[Question]:
-    """Texts become questions with their positions, from 1, as ids; questions are unchanged. Raises RecordError for a blank text."""
+    """Texts become questions with their positions, from 1, as ids; questions are unchanged.
+
+    Raises RecordError for a blank text, and ArgumentError for anything else than texts and questions.
+    """
+    if isinstance(questions, str | Mapping | Question) or not isinstance(questions, Iterable):
+        raise ArgumentError("questions", questions, "a list of texts or of refinery.Question")
     return [question if isinstance(question, Question) else _question(number, question) for number, question in enumerate(questions, 1)]
 
 
 def _question(number: int, text: str) -> Question:
+    if not isinstance(text, str):
+        raise ArgumentError(f"question {number}", text, "a text or a refinery.Question")
     if not text.strip():
         raise RecordError(f"question {number}: is empty. Give it some text.")
     return Question(id=str(number), text=text)

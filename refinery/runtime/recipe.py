@@ -4,6 +4,7 @@ import copy
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast, get_type_hints
 
@@ -13,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from refinery.errors import PluginError, RecipeError
 from refinery.runtime.files.fingerprint import short_sha256
+from refinery.runtime.recipes import plugins
 from refinery.runtime.recipes.secret_shapes import secrets_in, without_secret
 from refinery.runtime.recipes.shared_values import with_project_values
 from refinery.runtime.recipes.shipped_files import with_found_paths
@@ -122,11 +124,23 @@ def apply_overrides(values: dict[str, Any], overrides: Sequence[str], *, where: 
 
 
 def changed_values(values: Mapping[str, Any], changes: Mapping[str, Any], *, where: str) -> dict[str, Any]:
-    """A copy of `values` with each of `changes` at its key (dots separate nested keys), and paths found as by `read_values`."""
-    changed = copy.deepcopy(dict(values))
+    """A copy of `values` with each of `changes` at its key (dots separate nested keys), and paths found as by `read_values`.
+
+    Both may hold Python's own objects in the places of their names: a decoder, a metric's function. Raises PluginError for any other.
+    """
+    changed = _named(dict(values))
     for key, value in changes.items():
-        _put(changed, key, value, shown=f"{where}: {key}")
+        _put(changed, key, _named(value), shown=f"{where}: {key}")
     return with_found_paths(changed)
+
+
+def _named(value: Any) -> Any:
+    """A copy of a value with a name in the place of each plugin."""
+    if isinstance(value, Mapping):
+        return {key: _named(inner) for key, inner in cast("Mapping[str, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_named(inner) for inner in cast("list[Any]", value)]
+    return plugins.name_of(value) if callable(value) or is_dataclass(value) else copy.deepcopy(value)
 
 
 def build_recipe(values: dict[str, Any], recipe: type[T], *, where: str, part: str = "") -> T:

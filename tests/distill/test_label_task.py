@@ -1,13 +1,20 @@
 """A label task from outside: one file, named in a recipe, which a run labels by; and those that are told what they lack."""
 
 import json
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
+import refinery
 from benchmarks.distill.endpoint import Settings
 from benchmarks.distill.run import endpoint, stats
 from distill.__main__ import main
 from distill.label_task import LabelTask
+from refinery.contract.records import Question, write_records
+from refinery.demo.teacher.server import serving
 from refinery.errors import PluginError
 from refinery.runtime.recipe import NoOptions
 
@@ -86,3 +93,36 @@ def test_a_task_of_the_bench_asks_three_times(mock_recipe):
     with endpoint(Settings(latency_seconds=0.0)) as url:
         assert main([str(mock_recipe(url, count=3, task="benchmarks.distill.run:THREE_STEPS"))]) == 0
         assert stats(url)["requests"] == 9
+
+
+GUIDE = Path("docs/distill.md").read_text(encoding="utf-8")
+
+
+def of_guide(name):
+    return re.search(rf'title="{name}"\n(.*?)```', GUIDE, flags=re.DOTALL)[1]
+
+
+def test_the_task_of_the_guide_labels(my_lab, tmp_path):
+    my_lab("difficulty", of_guide("my_lab/difficulty.py"))
+    (tmp_path / "difficulty.yaml").write_text(of_guide("difficulty.yaml"))
+    write_records(tmp_path / "questions.jsonl", [Question(id="1", text="Who directed Dune?")])
+    with serving(lambda prompt: '{"difficulty": "hard"}' if "a ten-year-old" in prompt else "?") as server:
+        assert main(["difficulty.yaml", f"teacher.base_url={server.base_url}"]) == 0
+    (row,) = rows_of(tmp_path / "runs" / "difficulty")
+    assert (row["question_id"], row["label"], row["provenance"]["num_completion_tokens"] > 0) == ("1", "hard", True)
+
+
+def test_the_task_of_the_guide_may_be_given_itself(my_lab, tmp_path):
+    my_lab("difficulty", of_guide("my_lab/difficulty.py"))
+    sys.path.append(str(tmp_path))
+    task = import_module("my_lab.difficulty").LABEL_TASK
+    with serving(lambda prompt: '{"difficulty": "easy"}') as server:
+        labels = refinery.label(["Who directed Dune?"], task=task, teacher={"base_url": server.base_url, "model": "m"})
+    assert [row.label for row in labels.rows] == ["easy"]
+
+
+def test_a_task_that_fails_is_told_in_one_line_with_its_place(mock_recipe, my_lab, tmp_path, capsys):
+    my_lab("wrong", DIFFICULTY.replace("KnowledgeLabel", "Record") + "\n\nLABEL_TASK = LabelTask(label, Options)\n")
+    assert main([str(mock_recipe("http://127.0.0.1:1", task="my_lab.wrong", teacher=None))]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "ValidationError" in line]
+    assert f"task 'my_lab.wrong': fails on row 'q0' (ValidationError at {tmp_path / 'my_lab' / 'wrong.py'}:" in line

@@ -5,9 +5,12 @@ import asyncio
 import pytest
 
 import refinery
+from infer.decoders.base import Decoder
 from refinery import LoadedPipeline, Passage, Question, RefineryError
 from refinery.contract.records import write_records
 from refinery.demo.teacher.server import serving
+from refinery.errors import ArgumentError
+from refinery.runtime.recipe import Recipe
 
 FILMS = ("Dune", "Golden Harbor", "Silent Valley")
 TEXTS = [f"Who directed {film}?" for film in FILMS]
@@ -122,3 +125,58 @@ def test_a_closed_pipeline_says_so(server):
     loaded.close()
     with pytest.raises(RefineryError, match="the pipeline is closed. Load it again"):
         loaded.ask("Who?")
+
+
+def test_python_takes_a_decoder_itself(pipeline):
+    async def decode(question, session, options):
+        return session.prediction(f"{options.said} {question.text}")
+
+    class Said(Recipe):
+        said: str = "You asked:"
+
+    with refinery.load(pipeline.recipe.model_dump(exclude={"decoder"}), decoder=Decoder(decode, Said), options={"said": "Q"}) as mine:
+        assert mine.ask("Who?").answer == "Q Who?"
+
+
+@pytest.mark.parametrize("given", [5, None, ["Who?", 5], {"text": "Who?"}, b"Who?"])
+def test_what_is_no_question_is_an_error_of_ours(pipeline, given):
+    with pytest.raises(ArgumentError, match="Give a"):
+        pipeline.ask(given)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: refinery.load(5),
+        lambda: refinery.load(None),
+        lambda: refinery.load({"decoder": object(), "llm": {"base": "m"}}),
+        lambda: refinery.score(5, [Question(id="1", text="q", answers=["a"])]),
+        lambda: refinery.score([5], [Question(id="1", text="q", answers=["a"])]),
+        lambda: refinery.score(["a"], 5),
+        lambda: refinery.score(["a"], [Question(id="1", text="q", answers=["a"])], metrics=[5]),
+        lambda: refinery.score(["a"], [Question(id="1", text="q", answers=["a"])], metrics="em.squad"),
+        lambda: refinery.score(["a"], [Question(id="1", text="q", answers=["a"])], metrics=[lambda prediction, answers: 1 / 0]),
+        lambda: refinery.label(5, task="relevance"),
+        lambda: refinery.label(["Who?"], task=5),
+        lambda: refinery.label(["Who?"], task="decomposition", teacher="m", output_dir=5),
+        lambda: refinery.search(5, "Dune"),
+        lambda: refinery.search("passages.jsonl", 5),
+        lambda: refinery.search("passages.jsonl", "Dune", k="three"),
+        lambda: refinery.train(5),
+        lambda: refinery.train({"task": object()}),
+    ],
+)
+def test_a_wrong_argument_is_an_error_of_ours(call):
+    with pytest.raises(RefineryError) as raised:
+        call()
+    assert "\n" not in str(raised.value) or "missing" in str(raised.value)
+
+
+def test_a_prediction_shows_itself_in_a_notebook_and_outside_text_stays_text(pipeline):
+    prediction = pipeline.ask("Who directed Dune?")
+    hostile = prediction.model_copy(update={"answer": "<script>alert(1)</script>\x1b[2J"})
+    shown = hostile._repr_html_()
+    assert "&lt;script&gt;" in shown
+    assert not {"<script>", "\x1b"} & {part for part in ("<script>", "\x1b") if part in shown}
+    assert "<i>retrieve</i> Who directed Dune?: Dune</div>" in shown
+    assert "<summary>Dune</summary>Dune is a film directed by Maria Dune." in shown

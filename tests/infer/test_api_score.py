@@ -67,3 +67,11 @@ def test_what_does_not_belong_together_is_one_line(predictions, questions, messa
     with pytest.raises(RefineryError) as caught:
         refinery.score(predictions, questions)
     assert str(caught.value).startswith(message)
+
+
+def test_a_metric_may_be_a_function():
+    def starts_alike(prediction, answers):
+        return float(any(prediction[:1] == answer[:1] for answer in answers))
+
+    scores = refinery.score(["Lima", "Oslo", "Paris", None], QUESTIONS, metrics=[starts_alike])
+    assert next(score.mean for name, score in scores.items() if "starts_alike" in name) == 50

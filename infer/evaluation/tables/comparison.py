@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from infer.evaluation.evaluate import length_note
 from infer.evaluation.finished_runs import StoredRun
 from infer.evaluation.tables.comparability import differences
 from refinery.metrics.bootstrap import Difference, Measure
@@ -61,6 +62,7 @@ def comparison_text(lines: Sequence[Line], table_format: TableFormat, *, narrow:
     notes = ["* best of its column"] * any("*" in part for part in parts)
     notes += [*_faults(lines, shared), "--wide shows all metrics, p-values, tokens and faults"] if narrow else []
     notes += unequal(lines)
+    notes += dict.fromkeys(f"{line.system.label}: {note}" for line in lines if (note := length_note(line.system.results)))
     if shared:
         notes.append("the same for all: " + ", ".join(f"{name} {value}" for name, value in shared.items()))
     return "\n".join([*parts, *(_remark(note, table_format) for note in notes)])

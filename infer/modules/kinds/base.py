@@ -4,8 +4,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from infer.session import Session
+from refinery.contract.module_output import ModuleOutput
 from refinery.contract.records import Passage, Question
-from refinery.contract.trace import ModuleOutput, TraceStep
+from refinery.contract.trace import TraceStep
 from refinery.metrics.graded import Graded
 from refinery.retrievers.base import Hit
 

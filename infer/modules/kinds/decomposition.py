@@ -6,9 +6,10 @@ from infer.modules.kinds.base import Case, ModuleKind, unparsed
 from infer.modules.kinds.gold import SUB_QUESTIONS, found_ids, gold_steps
 from infer.modules.kinds.judge import judged_consistent
 from infer.session import Session
+from refinery.contract.module_output import ModuleOutput
 from refinery.contract.records import Question
 from refinery.contract.sub_questions import fill_references
-from refinery.contract.trace import ModuleOutput, TraceStep
+from refinery.contract.trace import TraceStep
 from refinery.metrics.graded import Graded, overlap
 from refinery.metrics.sub_questions import best_match
 

@@ -11,8 +11,9 @@ from infer.modules.kinds.base import Case, ModuleKind, unparsed
 from infer.modules.kinds.gold import answers_within, gold_steps, searched
 from infer.modules.kinds.judge import judged_useful
 from infer.session import Session
+from refinery.contract.module_output import ModuleOutput
 from refinery.contract.records import Passage, Question
-from refinery.contract.trace import ModuleOutput, TraceStep
+from refinery.contract.trace import TraceStep
 from refinery.metrics.graded import Graded, overlap
 from refinery.metrics.open_domain import dpr_has_answer
 from refinery.retrievers.base import Hit

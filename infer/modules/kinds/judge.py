@@ -15,8 +15,8 @@ from infer.modules.kinds.base import Case
 from infer.modules.kinds.gold import answers_of, gold_steps
 from infer.session import Session
 from infer.steps.ask import reply_to
+from refinery.contract.module_output import ModuleOutput
 from refinery.contract.records import Question
-from refinery.contract.trace import ModuleOutput
 from refinery.llms.base import Usage
 from refinery.llms.served.replies.bare_reply import yes_or_no
 from refinery.llms.served.replies.json_reply import parse_json_reply

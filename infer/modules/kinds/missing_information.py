@@ -10,8 +10,9 @@ from infer.modules.kinds.gold import leaks, told
 from infer.modules.kinds.judge import judged_aligned, judged_answers
 from infer.modules.kinds.queries import add_found, graded_searches
 from infer.session import Session
+from refinery.contract.module_output import ModuleOutput
 from refinery.contract.records import Question
-from refinery.contract.trace import ModuleOutput, TraceStep
+from refinery.contract.trace import TraceStep
 from refinery.metrics.graded import Graded
 from refinery.metrics.open_domain import dpr_has_answer
 from refinery.metrics.squad import exact_match, token_f1

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from infer.modules.kinds.base import Case, ModuleKind, unparsed
 from infer.modules.kinds.gold import found_ids, gold_steps, leaks, open_steps, supporting_of, told
 from infer.session import Session
+from refinery.contract.module_output import ModuleOutput
 from refinery.contract.records import Question
-from refinery.contract.trace import ModuleOutput, TraceStep
+from refinery.contract.trace import TraceStep
 from refinery.metrics.graded import Graded
 
 # The search text of each line of the table.

@@ -10,8 +10,9 @@ from infer.modules.kinds.base import Case, ModuleKind
 from infer.modules.kinds.gold import QUESTIONS, SUB_QUESTIONS, known_parts, searched, supporting_of
 from infer.modules.kinds.judge import ROLE, judged_relevant, judged_the_same
 from infer.session import Session
+from refinery.contract.module_output import ModuleOutput
 from refinery.contract.records import Question
-from refinery.contract.trace import ModuleOutput, TraceStep
+from refinery.contract.trace import TraceStep
 from refinery.metrics.graded import Graded, graded_labels
 
 

@@ -244,7 +244,9 @@ class HuggingFaceContext(TokenContext[HuggingFaceLLM]):
         tokenizer = self._llm.tokenizer
         stop_ids = self._llm.end_ids.union(control_token_id(token, tokenizer) for token in options.stop)
         limits = {"max_new_tokens": options.max_new_tokens, "stop_ids": stop_ids, "stop_texts": tuple(options.stop_texts)}
-        written = await self._llm.submit(self, options.adapter, **limits, temperature=options.temperature)
+        told = options.on_text
+        on_write = (lambda ids: told(read_written(ids, tokenizer, prompt=self.token_ids)[1])) if told else None
+        written = await self._llm.submit(self, options.adapter, **limits, temperature=options.temperature, on_write=on_write)
         context = HuggingFaceContext(self._llm, self, written.token_ids, self.usage)
         context._node = written.node
         reasoning, text = read_written(written.token_ids, tokenizer, prompt=self.token_ids)

@@ -1,12 +1,14 @@
 """A request to the Hugging Face engine, which serves it together with others in a micro-batch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from refinery.llms.base import Usage
 from refinery.llms.engine.decoding import Branch
 from refinery.llms.engine.prefix_tree import Adapter, PrefixNode
+
+_TOLD_EVERY = 4  # tokens, because each time all of the text is decoded
 
 
 class RequestContext(Protocol):
@@ -29,7 +31,8 @@ class Request:
     """A decoder's request: text to write after `context`, or the log-probabilities of `targets` there.
 
     `targets` are either the tokens that `context` adds to `after`, or alternatives for the token after `context`. `branch` is the text
-    written so far. `was_alone` is set when memory did not suffice although the request was the only one in its batch.
+    written so far. `was_alone` is set when memory did not suffice although the request was the only one in its batch. `on_write` is called
+    with the tokens so far every few tokens.
     """
 
     context: RequestContext
@@ -40,6 +43,7 @@ class Request:
     stop_ids: frozenset[int] = frozenset()
     stop_texts: tuple[str, ...] = ()
     temperature: float = 0.0
+    on_write: Callable[[Sequence[int]], None] | None = None
     branch: Branch | None = None
     was_alone: bool = False
 
@@ -65,7 +69,7 @@ class Request:
 
     def text_key(self) -> object:
         """A key that requests for the same text share: greedy ones after equal contexts, which are written only once."""
-        if self.branch or self.temperature > 0:
+        if self.branch or self.temperature > 0 or self.on_write:
             return id(self.branch or self)
         return id(self.end()), self.adapter, self.max_new_tokens, self.stop_ids, self.stop_texts
 
@@ -74,7 +78,9 @@ class Request:
         return self.context.length, len(result.token_ids) if self.max_new_tokens else 0
 
     def _is_over(self, written: Sequence[int]) -> bool:
-        """Whether a reply ends with its last token: that is a stop token, or completes a stop text."""
+        """Whether a reply ends with its last token: that is a stop token, or completes a stop text. Also tells who reads along."""
+        if self.on_write and len(written) % _TOLD_EVERY == 0:
+            self.on_write(written)
         if written[-1] in self.stop_ids:
             return True
         text = self.context.text_of(written) if self.stop_texts else ""

@@ -4,6 +4,7 @@
     find(RETRIEVERS, "colbert")               an entry point of the group `refinery.retrievers`
     find(RETRIEVERS, "my_lab.colbert")        the declaration in my_lab/colbert.py: its RETRIEVER, or else its function `build`
     find(RETRIEVERS, "my_lab.colbert:build")  exactly that object
+    find(RETRIEVERS, name_of(build))          the same, for an object that Python code has at hand
 
 Finding a plugin imports its module, which runs code. So `find` is only for names from the user's recipe or command line. For names from
 anywhere else (an index, a run directory, a data set, the hub), `find_installed` finds only plugins that ship or are installed. A command
@@ -17,7 +18,7 @@ import sys
 import traceback
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -25,7 +26,7 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
 from refinery.errors import PluginError, UntrustedPluginError
-from refinery.text import did_you_mean, with_article
+from refinery.text import did_you_mean, one_line, with_article
 
 T = TypeVar("T")
 
@@ -58,6 +59,8 @@ _OF_RUN = "is named by a run and not installed, and a run from elsewhere must no
 _trusted: tuple[Collection[str], str] | None = None
 
 
+# Objects that Python code gave and no module has, such as a notebook's earlier functions, by their names.
+_given: dict[str, object] = {}
 # The folders of the modules that were imported from outside the project, in that order.
 _folders: dict[Path, None] = {}
 
@@ -78,8 +81,33 @@ def trusting(names: Collection[str], why: str = _OF_RUN) -> Generator[None]:
         _trusted = before
 
 
+def name_of(given: object) -> str:
+    """A name by which this process finds a declaration, function or class; if its module has it, other processes find it by the name too.
+
+    Raises PluginError for an object of another kind.
+    """
+    function = given if hasattr(given, "__qualname__") else next(filter(callable, _fields(given)), None)
+    module = sys.modules.get(getattr(function, "__module__", ""))
+    if module is None:
+        raise PluginError(f"{given!r}: is {with_article(type(given).__name__)}, and not a plugin's declaration, function or class.")
+    attribute = next((name for name, value in vars(module).items() if value is given), None)
+    if attribute:
+        return f"{module.__name__}:{attribute}"
+    own = next((name for name, value in _given.items() if value is given), "")
+    if not own:
+        own = f"{module.__name__}:{getattr(function, '__qualname__', '')}#{len(_given) + 1}"
+        _given[own] = given
+    return own
+
+
+def _fields(given: object) -> list[object]:
+    return [getattr(given, field.name) for field in fields(given)] if is_dataclass(given) and not isinstance(given, type) else []
+
+
 def find(kind: PluginKind[T], name: str) -> T:
     """The plugin with a name that the user wrote. Raises a PluginError that names the missing part and its location."""
+    if name in _given:
+        return _declared(kind, name, _given[name])
     if not _is_outside(name) or name in kind.shipped() or name in _entry_points(kind.package):
         return find_installed(kind, name)
     if _trusted is not None and name not in _trusted[0]:
@@ -183,9 +211,15 @@ def _import(noun: str, name: str, module_name: str, names: Sequence[str]) -> Mod
 
 
 def _broken(noun: str, name: str, error: Exception) -> PluginError:
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__)[1:] if "importlib" not in frame.filename]
-    where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-    return PluginError(f"{noun} '{name}': its module cannot be imported ({type(error).__name__}{where}: {error}).")
+    return PluginError(f"{noun} '{name}': its module cannot be imported ({described(error)}).")
+
+
+def described(error: Exception) -> str:
+    """An error that a plugin's code raised, with the line of that code, or of a module that it is from: not of an installed library."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    own = [frame for frame in frames if "importlib" not in frame.filename and "site-packages" not in frame.filename]
+    where = f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
+    return f"{type(error).__name__}{where}: {one_line(str(error))}"
 
 
 def _unknown(noun: str, name: str, names: Sequence[str]) -> str:

@@ -194,10 +194,11 @@ def configure_logging(*, tracebacks: bool = False) -> None:
 
 
 def quiet_libraries() -> None:
-    """Leave out libraries' notes to their developers, duplicates, and progress bars that a file would be full of."""
+    """Leave out libraries' notes to their developers, duplicates, and progress bars."""
     warnings.filterwarnings("ignore", category=FutureWarning)  # what a library calls, and not the user, will be renamed
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it lacks optional kernels, also where nothing is quantized
     logging.getLogger("huggingface_hub").propagate = False  # it prints its messages itself
     logging.getLogger("DeepSpeed").addFilter(lambda record: _OF_OTHER_MACHINES not in record.getMessage())
+    os.environ.setdefault("TQDM_DISABLE", "1")  # a run shows its own bar
     if not sys.stderr.isatty():
-        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # also for the loading of weights
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # in a terminal, a download of weights shows how far it is

@@ -210,3 +210,12 @@ def test_a_narrow_table_says_what_went_wrong(stored_run, capsys):
     silent = [Prediction(question_id=q.id, question=q.text, answer="", trace=[fault], cost=cost) for q in QUESTIONS]
     print_comparison([stored_run("silent", QUESTIONS, silent), stored_run("good", QUESTIONS, GOOD)])
     assert "faults: silent empty 40\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("answers", "said"), [(["Torvel, of course, " * 7] * 20 + ["Torvel"] * 20, 1), (GOOD, 0)])
+def test_answers_that_are_too_long_for_em_and_f1_are_noted_once(stored_run, capsys, answers, said):
+    runs = [stored_run("long", QUESTIONS, answers), stored_run("good", QUESTIONS, GOOD)]
+    print_comparison(runs, breakdown=True)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.count("long: 20 of 40 answers have more than 12 words, and EM and F1 count each word") == said
+    assert printed.count("Set `answer_style: short`") == said

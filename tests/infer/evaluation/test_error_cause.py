@@ -10,19 +10,15 @@ QUESTION = Question(id="q", text="Who?", answers=["Torvel"], supporting=["a", "b
 ASKED = TraceStep(name="answer", depth=0, question="Who?", text="Oslo")
 
 
-def prediction(*trace, answer="Oslo", failed=None):
+def prediction(*trace, answer="Oslo", failed=None, read=None):
     cost = Cost(calls=1, retrievals=1, prefill_tokens=1, decode_tokens=1)
-    return Prediction(question_id="q", question="Who?", answer=answer, trace=[*trace], cost=cost, failed=failed)
+    read = None if read is None else [Passage(id=id_, text="text") for id_ in read]
+    return Prediction(question_id="q", question="Who?", answer=answer, trace=[*trace], cost=cost, failed=failed, read=read)
 
 
 def found(*ids, name="retrieve", question="Who?"):
     hits = [ScoredPassage(id=id_, title=id_.upper(), text="text", retrieval_score=1.0) for id_ in ids]
     return TraceStep(name=name, depth=0, question=question, passages=hits)
-
-
-def judged(title, share, question="Who?"):
-    probabilities = {" relevant": share, " irrelevant": 1 - share}
-    return TraceStep(name="relevance", depth=0, question=question, text=title, probabilities=probabilities)
 
 
 def fault(reason):
@@ -38,12 +34,6 @@ def fault(reason):
         ([found("a", "x"), ASKED], "partly retrieved"),
         ([found("a", "b"), ASKED], "misread"),
         ([found("a"), found("b", question="then?"), ASKED], "misread"),
-        ([found("a", "b"), judged("A", 0.9), judged("B", 0.2), ASKED], "retrieved but judged irrelevant"),
-        ([found("a", "b"), judged("A", 0.9), judged("B", 0.5), ASKED], "misread"),
-        ([found("a", "b"), judged("A", 0.9), judged("B", 0.1), found("b", question="B?"), judged("B", 0.8, "B?"), ASKED], "misread"),
-        ([found("a", "b", "x"), found("a", "x", name="filter"), ASKED], "retrieved but judged irrelevant"),
-        ([found("a", "b", "x"), found("b", "a", name="filter"), ASKED], "misread"),
-        ([found("a", "b"), TraceStep(name="relevance", depth=0, question="Who?", text="[1] helps"), ASKED], "misread"),
         ([found("x"), ASKED, fault("truncated")], "truncated"),
         ([found("x"), ASKED, fault("unparsed")], "unparsed"),
         ([found("x"), ASKED, fault("malformed")], "unparsed"),
@@ -69,10 +59,17 @@ def test_without_supporting_ids_what_went_wrong_after_the_search_is_unknown():
     assert why_wrong(question, prediction(ASKED)) == "not searched"
 
 
-def test_the_judge_is_read_by_the_runs_own_threshold():
-    trace = [found("a", "b"), judged("A", 0.4), judged("B", 0.4), ASKED]
-    assert why_wrong(QUESTION, prediction(*trace)) == "retrieved but judged irrelevant"
-    assert why_wrong(QUESTION, prediction(*trace), relevance_threshold=0.4) == "misread"
+@pytest.mark.parametrize(
+    ("read", "why"),
+    [
+        (["a"], "retrieved but judged irrelevant"),
+        ([], "retrieved but judged irrelevant"),
+        (["x", "b", "a"], "misread"),
+        (None, "misread"),  # a run that does not say
+    ],
+)
+def test_what_was_found_and_not_read_was_judged_irrelevant(read, why):
+    assert why_wrong(QUESTION, prediction(found("a", "x"), found("b", question="B?"), ASKED, read=read)) == why
 
 
 @pytest.mark.parametrize(

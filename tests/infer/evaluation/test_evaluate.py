@@ -69,7 +69,8 @@ def test_the_default_metrics_are_the_datasets_that_apply(datasets, metrics):
 def test_costs_are_per_question():
     rows, predictions = answered([ONE_HOP, TWO_HOPS], ["x", "x"])
     cost = {"calls": 4.0, "retrievals": 2.0, "prefill_tokens": 30.0, "decode_tokens": 10.0}
-    spent = cost | {"seconds": 1.5, "iterations": 1.0, "passages_per_iteration": 0.0, "passages_per_call": 0.0, "knowledge_tokens": 0.0}
+    read = dict.fromkeys(("passages_per_iteration", "passages_per_call", "passages_in_answer", "knowledge_tokens"), 0.0)
+    spent = cost | {"seconds": 1.5, "iterations": 1.0} | read
     assert evaluate(rows, predictions, seconds=3.0)["rag"]["cost_per_question"] == spent
 
 

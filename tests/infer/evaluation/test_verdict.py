@@ -10,7 +10,7 @@ from infer.recipe import load_pipeline_recipe
 from refinery.cli import main
 from refinery.contract.records import Question
 from refinery.contract.trace import Cost, Prediction, TraceStep
-from refinery.errors import RunDirError
+from refinery.errors import RecipeError, RunDirError
 from refinery.runtime.run.run_dir import write_json
 
 
@@ -107,6 +107,23 @@ def test_the_served_recipe_is_the_chosen_systems(project, tmp_path):
     assert (tmp_path / "served.yaml").read_text().startswith(f"# {found.sentence}\n")
     assert "output_dir" not in yaml.safe_load((tmp_path / "served.yaml").read_text())
     assert load_pipeline_recipe(tmp_path / "served.yaml").decoder == "rag"
+
+
+def test_how_people_are_answered_is_added_to_the_served_recipe_alone(project, tmp_path):
+    tested, validated = project({"rag": 40, "rq_rag": 70}, {"rag": 20, "rq_rag": 40})
+    added = "cited: {not_answered: Ask the office.}\nsub_models: {writer: {base: models/base}}\n"
+    (tmp_path / "people.yaml").write_text(added)
+    write_served(find_verdict(tested, validated, baseline="rag"), tmp_path / "served.yaml", additions=tmp_path / "people.yaml")
+    served = load_pipeline_recipe(tmp_path / "served.yaml")
+    assert (served.cited.not_answered, served.sub_models["writer"].base) == ("Ask the office.", "models/base")
+
+
+def test_a_served_recipe_that_is_wrong_is_not_written(project, tmp_path):
+    tested, validated = project({"rag": 40, "rq_rag": 70}, {"rag": 20, "rq_rag": 40})
+    (tmp_path / "people.yaml").write_text("cited: {max_tokens: 5}\n")
+    with pytest.raises(RecipeError, match="people.yaml: cited.max_tokens: unknown key"):
+        write_served(find_verdict(tested, validated, baseline="rag"), tmp_path / "served.yaml", additions=tmp_path / "people.yaml")
+    assert not (tmp_path / "served.yaml").exists()
 
 
 def test_runs_of_other_systems_are_refused(project):

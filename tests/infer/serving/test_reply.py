@@ -117,3 +117,60 @@ def test_sources_of_an_earlier_answer_are_not_read_again(pipeline, served):
 @pytest.mark.parametrize("said", ["Elm", "**Sources**", "Elm\n\n**Sources**\n\nare listed below.", "1. Elm"])
 def test_what_is_no_list_of_sources_stays(said):
     assert without_sources(said) == said
+
+
+CITED = {"cited": {"not_answered": "Nobody wrote it down."}}
+WRITTEN = "Cedar Falls was made by Cleo Marn [1], and not by Ada Quist [9]."
+
+
+@pytest.fixture
+def cited(pipeline):
+    """`rag` with an answer for people, which its model writes."""
+    pipeline.recipe = type(pipeline.recipe).model_validate({**pipeline.recipe.model_dump(), **CITED})
+    pipeline.llm.script = lambda text: WRITTEN if "numbered passages" in text else "Cleo Marn"
+    return pipeline
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_for_people_cites_passages_that_are_listed_under_it(cited, served, stream):
+    reply = ask(served(cited), stream=stream)
+    chunks = list(reply) if stream else []
+    content = "".join(chunk.choices[0].delta.content or "" for chunk in chunks) if stream else reply.choices[0].message.content
+    found = (chunks[-1] if stream else reply).refinery
+    assert content == "Cedar Falls was made by Cleo Marn [1], and not by Ada Quist.\n\n**Sources**\n\n1. Cedar Falls"
+    assert (found["answered"], found["citations"]) == (
+        True,
+        {"answered": True, "draft": "Cleo Marn", "cited": [1], "removed": 1, "by_words": False},
+    )
+    assert found["read"][0]["id"] == "Cedar Falls"
+
+
+def test_the_answer_is_told_while_it_is_written_and_nothing_else_is(cited, served):
+    chunks = list(ask(served(cited), stream=True))
+    parts = [chunk.choices[0].delta.content for chunk in chunks if chunk.choices[0].delta.content]
+    assert len(parts) > 5
+    assert [reasoning(chunk) for chunk in chunks if reasoning(chunk)][-1] == "- Answer with passages: Cleo Marn\n"
+    assert ask(served(cited), max_tokens=2).choices[0].message.content.startswith("Cedar Falls\n\n**Sources**")
+    assert [c.choices[0].delta.content for c in ask(served(cited), max_tokens=2, stream=True)][-2].startswith("Cedar Falls\n")
+
+
+@pytest.mark.parametrize("draft", ["unknown", "Cleo Marn"])
+def test_what_the_documents_do_not_say_is_flagged_and_has_no_sources(cited, served, draft):
+    cited.llm.script = lambda text: "NOT ANSWERED" if "numbered passages" in text else draft
+    reply = ask(served(cited))
+    assert (reply.choices[0].message.content, reply.refinery["answered"]) == ("Nobody wrote it down.", False)
+
+
+def test_an_unknown_answer_of_a_decoder_alone_is_flagged_too(pipeline, served):
+    pipeline.llm.script = lambda text: "Unknow"
+    reply = ask(served(pipeline, sources=True))
+    assert (reply.choices[0].message.content, reply.refinery["answered"]) == ("Unknow", False)
+
+
+def test_citations_of_an_earlier_answer_are_not_read_again(cited, served):
+    client = served(cited)
+    first = ask(client).choices[0].message.content
+    before = [{"role": "user", "content": "Who made Cedar Falls?"}, {"role": "assistant", "content": first}]
+    ask(client, messages=[*before, {"role": "user", "content": "And Amber Road?"}])
+    condensed = next(text for text in cited.llm.texts("generate") if "Standalone" in text)
+    assert "Assistant: Cedar Falls was made by Cleo Marn, and not by Ada Quist.\nLast question:" in condensed

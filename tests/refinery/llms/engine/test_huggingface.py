@@ -183,3 +183,11 @@ def test_a_thought_that_the_prompt_opened_and_the_limit_cut_is_no_reply():
     generation = asyncio.run(llm.context([opened]).generate(max_new_tokens=8))
     assert (generation.text, generation.stopped_by) == ("", "length")
     assert generation.reasoning
+
+
+def test_who_reads_along_gets_beginnings_of_the_same_text(llm):
+    told = []
+    generation = asyncio.run(llm.context(PROMPTS[0]).generate(max_new_tokens=12, on_text=told.append))
+    assert len(told) == 3
+    assert all(generation.text.startswith(text.rstrip("\ufffd")) for text in told)
+    assert generation.token_ids == generate_all(llm, PROMPTS[:1], max_new_tokens=12)[0].token_ids

@@ -1,6 +1,7 @@
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -139,3 +140,31 @@ def test_a_name_that_a_file_says_reaches_no_module_outside(lab):
 
 def test_a_wrong_part_is_a_fault_of_the_recipe():
     assert issubclass(PluginError, RecipeError)
+
+
+def test_an_object_that_python_code_has_at_hand_is_found_by_its_name(lab, tmp_path):
+    lab("GAUGE = None\ndef read(text): return len(text)\n")
+    sys.path.append(str(tmp_path))
+    module = import_module("my_lab_gauge")
+    module.GAUGE = Gauge(module.read)
+    assert [plugins.name_of(each) for each in (module.read, module.GAUGE)] == ["my_lab_gauge:read", "my_lab_gauge:GAUGE"]
+    assert plugins.find(GAUGES, "my_lab_gauge:GAUGE") is module.GAUGE
+
+
+def test_two_functions_of_one_name_are_told_apart():
+    def made(length):
+        def read(text):
+            return length
+
+        return read
+
+    first, second = made(1), made(2)
+    names = [plugins.name_of(each) for each in (first, second, first)]
+    assert names[0] == names[2] != names[1]
+    assert [plugins.find(GAUGES, name).read("") for name in names] == [1, 2, 1]
+
+
+@pytest.mark.parametrize("given", [5, None, object()])
+def test_what_is_no_plugin_has_no_name(given):
+    with pytest.raises(PluginError, match="and not a plugin's declaration, function or class"):
+        plugins.name_of(given)

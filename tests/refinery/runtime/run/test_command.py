@@ -64,3 +64,9 @@ def test_loading_a_model_writes_no_bars_into_a_file():
     script = f"{quiet}; from refinery.llms.weights.checkpoint import load_base; load_base('refinery/demo/checkpoint')"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=PROJECT, check=True)
     assert done.stdout + done.stderr == ""
+
+
+def test_libraries_show_no_bars_of_their_own():
+    commands = "from refinery.runtime.run.command import configure_logging as c; c(); import tqdm; print(list(tqdm.tqdm('abc')))"
+    done = subprocess.run([sys.executable, "-c", commands], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("['a', 'b', 'c']\n", "")
