@@ -1,5 +1,6 @@
 """Batched decoding over prefixes: contexts that continue the same prefix share one row and its keys and values."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -88,18 +89,44 @@ def decode(model: KvModel, branches: Sequence[Branch], *, newcomers: Callable[[]
         _DecodeBatch(model, batch).run(newcomers)
 
 
+@dataclass(slots=True)
+class _Taken:
+    """The tokens and log-probabilities of a step (2, rows, width), on their way to the host."""
+
+    numbers: torch.Tensor
+    arrived: "torch.cuda.Event | None"
+
+    @classmethod
+    def of(cls, tokens: torch.Tensor, logprobs: torch.Tensor) -> "_Taken":
+        # float32, the widest type on Apple's GPUs, holds both: no vocabulary has 2^24 tokens.
+        numbers = torch.stack([tokens.float(), logprobs]).to("cpu", non_blocking=tokens.is_cuda)
+        arrived = torch.cuda.Event() if tokens.is_cuda else None
+        if arrived is not None:
+            arrived.record()
+        return cls(numbers, arrived)
+
+    def read(self) -> list[list[list[float]]]:
+        """Tokens, and log-probabilities, by row. The only wait for the device in a step."""
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        return self.numbers.tolist()
+
+
 class _DecodeBatch:
     """Rows of branches, each row continuing one prefix. Each step feeds one token of every branch."""
 
     def __init__(self, model: KvModel, rows: Sequence[Sequence[Branch]]) -> None:
         self.model, self.rows = model, rows
         self.branches = [(r, b, branch) for r, row in enumerate(rows) for b, branch in enumerate(row)]
-        self.width = max(map(len, rows))
+        self.height, self.width = len(rows), max(map(len, rows))
         self.prefix = max(row[0].prefix.end for row in rows)
         self.steps = max(branch.left for _, _, branch in self.branches)
         self.written: list[list[int]] = [[] for _ in self.branches]
         self.kept = False  # whether the branches' prefixes hold all tokens written so far
         self.hidden: list[torch.Tensor] = []  # of each step (rows, width, hidden)
+        self.read = 0  # steps whose tokens the host has read
+        # While the host reads one step's tokens, a GPU already computes the next one. What is sampled depends on which branches have ended.
+        self.ahead = int(model.device.type == "cuda" and not any(branch.temperature > 0 for _, _, branch in self.branches))
 
     def run(self, newcomers: Callable[[], int]) -> None:
         """Decode until most branches have ended or others wait to join them, and store the computed states of all branches.
@@ -113,48 +140,67 @@ class _DecodeBatch:
                 branch.take_back(0 if self.kept else len(written))
 
     def _run(self, newcomers: Callable[[], int]) -> None:
-        model, room = self.model, self.width * self.steps
-        model.tree.make_room(sum(branch.left for _, _, branch in self.branches), batch=len(self.rows) * (self.prefix + room))
+        model = self.model
+        shape = model.static.shape(rows=self.height, width=self.width, prefix=self.prefix, steps=self.steps)
+        if shape:
+            self.height, self.width, self.prefix = shape.rows, shape.width, shape.keys - shape.width * self.steps
+        room = self.width * self.steps
+        model.tree.make_room(sum(branch.left for _, _, branch in self.branches), batch=self.height * (self.prefix + room))
         adapters = [row[0].adapter for row in self.rows]
-        cache, held = model.gather([(row[0].prefix, row[0].adapter) for row in self.rows], self.prefix, room=room)
+        chains = [(row[0].prefix, row[0].adapter) for row in self.rows]
+        cache, held = model.gather(chains, self.prefix, room=room, shape=shape)
         visible = self._visible(torch.from_numpy(held[:, : self.prefix]).to(model.device))
-        masks = TreeMasks(model.config, visible, prefix=self.prefix, dtype=model.base.dtype)
+        masks = TreeMasks(model.config, visible, prefix=self.prefix, dtype=model.base.dtype, whole=shape is not None)
         ids, positions = (torch.from_numpy(numbers).to(model.device) for numbers in self._first())
+        waiting: deque[_Taken] = deque()
         for step in range(self.steps):
-            hidden, logits = model.forward(ids, cache, masks.at(step), positions + step, adapters)
+            inputs = ids, cache, masks.at(step), positions + step
+            if shape:
+                hidden, logits = model.static_step(*inputs, shape=shape, first=self.prefix + self.width * step)
+            else:
+                hidden, logits = model.forward(*inputs, adapters)
             self.hidden.append(hidden)
-            ids = self._take(logits.float())
-            live = sum(not branch.ended for _, _, branch in self.branches)
-            if live <= _LIVE_SHARE * len(self.branches) or ((step + 1) % _STEPS_BEFORE_JOINING == 0 and newcomers()):
+            ids, logprobs = self._choose(logits.float())
+            waiting.append(_Taken.of(ids, logprobs))
+            if len(waiting) > self.ahead and self._ends(waiting.popleft(), newcomers):
                 break
+        else:
+            while waiting:
+                self._ends(waiting.popleft(), newcomers)
         self._keep(cache)
 
     def _first(self) -> tuple["np.ndarray", "np.ndarray"]:
         """The first tokens to feed (rows, width), and their positions."""
-        ids = np.zeros((len(self.rows), self.width), dtype=np.int64)
+        ids, positions = np.zeros((2, self.height, self.width), dtype=np.int64)
+        for r, row in enumerate(self.rows):
+            positions[r] = row[0].prefix.end
         for r, b, branch in self.branches:
             ids[r, b] = branch.node.token_ids[0]
-        return ids, np.array([[row[0].prefix.end] for row in self.rows]).repeat(self.width, 1)
+        return ids, positions
 
     def _visible(self, held: torch.Tensor) -> torch.Tensor:
         """Which keys each branch sees, (rows, 1, width, prefix + width x steps): its row's prefix, and its own tokens."""
         own = torch.eye(self.width, dtype=torch.bool, device=held.device).repeat(1, self.steps)
-        return torch.cat([held[:, None].expand(-1, self.width, -1), own.expand(len(self.rows), -1, -1)], dim=2)[:, None]
+        return torch.cat([held[:, None].expand(-1, self.width, -1), own.expand(self.height, -1, -1)], dim=2)[:, None]
 
-    def _take(self, logits: torch.Tensor) -> torch.Tensor:
-        """Choose a token for every branch that has not ended; returns the next input (rows, width). `logits` is (rows, width, vocab)."""
+    def _choose(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """A token for every branch, which is the next input, and its log-probability (rows, width). `logits` is (rows, width, vocab)."""
         highest, tokens = logits.max(-1)
         self._sample(logits, tokens)
         # Equals torch.logsumexp, with one pass less over the vocabulary.
         normalizers = highest + (logits - highest[..., None]).exp_().sum(-1).log()
-        logprobs = logits.gather(-1, tokens[..., None])[..., 0] - normalizers
-        # The only synchronization with the device. float32, the widest type on Apple's GPUs, holds both: no vocabulary has 2^24 tokens.
-        taken, taken_logprobs = torch.stack([tokens.float(), logprobs]).tolist()
+        return tokens, logits.gather(-1, tokens[..., None])[..., 0] - normalizers
+
+    def _ends(self, taken: "_Taken", newcomers: Callable[[], int]) -> bool:
+        """Write a step's tokens to the branches that have not ended; returns whether the batch is to end after them."""
+        tokens, logprobs = taken.read()
         for (r, b, branch), written in zip(self.branches, self.written, strict=True):
             if not branch.ended:
-                written.append(int(taken[r][b]))
-                branch.write(written[-1], taken_logprobs[r][b])
-        return tokens
+                written.append(int(tokens[r][b]))
+                branch.write(written[-1], logprobs[r][b])
+        self.read += 1
+        live = sum(not branch.ended for _, _, branch in self.branches)
+        return live <= _LIVE_SHARE * len(self.branches) or (self.read % _STEPS_BEFORE_JOINING == 0 and bool(newcomers()))
 
     def _sample(self, logits: torch.Tensor, tokens: torch.Tensor) -> None:
         """Sample `tokens` (rows, width) in place for the branches that have a temperature. `logits` is (rows, width, vocab)."""
@@ -184,7 +230,7 @@ class _DecodeBatch:
                     new[id(node), branch.adapter] = (node, branch.adapter)
                     steps = np.arange(node.end - len(node.token_ids) - start, node.end - start)
                     tokens.append(r * (self.prefix + self.width * self.steps) + self.prefix + self.width * steps + b)
-                    taken.append((steps * len(self.rows) + r) * self.width + b)
+                    taken.append((steps * self.height + r) * self.width + b)
         hidden = torch.stack(self.hidden).flatten(0, 2)  # (steps x rows x width, hidden)
         self.model.keep([*new.values()], cache, np.concatenate(tokens), hidden, np.concatenate(taken))
         self.kept = True
