@@ -1,14 +1,14 @@
 """Decoding steps of fixed shapes: their inputs, keys and values lie in buffers that stay where they are, so a CUDA graph can replay them.
 
-Launched from Python, a step of an 8B model took 34 to 52 ms on an H200, whose kernels take 12.6. A graph holds the launches of one shape, so
-batches are padded to few shapes, by rows that nothing reads and keys that no row sees. On a CPU the same step is a plain call.
+Launched from Python, a step of an 8B model took 34 to 52 ms on an H200, whose kernels take 12.6. A graph holds the launches of one shape,
+so batches are padded to few shapes, by rows that nothing reads and keys that no row sees. On a CPU the same step is a plain call.
 """
 
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 

@@ -54,7 +54,7 @@ def test_padded_steps_write_what_others_write(model, control_tokenizer, temperat
     expected = trees(HuggingFaceLLM(model, control_tokenizer, seed=1), temperature=temperature)
     llm = HuggingFaceLLM(model, control_tokenizer, static_shapes=True, seed=1)
     assert_same(trees(llm, temperature=temperature), expected)
-    assert {size for size in llm.counters.batch_sizes if size > 1} <= {2, 3, 4}
+    assert 0 < len(llm._kv.static._steps) <= 3
 
 
 def test_a_step_computed_ahead_of_the_last_one_is_not_part_of_the_text(model, control_tokenizer, monkeypatch):
