@@ -40,8 +40,12 @@ class ModelConfig(VllmKeys):
     kv_tokens: int | None = Field(
         default=None,
         description="most tokens in the KV cache; a lower limit is slower but never changes results. "
-        "By default 65,536, and on a GPU as many as half of its free memory holds",
+        "By default as many as fit in a quarter of the memory that is free, or in half of a GPU's",
         ge=1,
+    )
+    cuda_graphs: bool = Field(
+        default=True,
+        description="on a GPU, decode by replaying the kernels of a step; false launches each from Python, several times slower",
     )
     seed: int = Field(default=633, description="for sampling; RQ-RAG's inference uses 633")
     engine: Literal["transformers", "vllm"] = Field(
@@ -53,7 +57,7 @@ class ModelConfig(VllmKeys):
     @field_validator("engine")
     @classmethod
     def _with_its_keys(cls, engine: str, info: ValidationInfo) -> str:
-        of_other = ("device", "kv_tokens") if engine == "vllm" else tuple(VllmKeys.model_fields)
+        of_other = ("device", "kv_tokens", "cuda_graphs") if engine == "vllm" else tuple(VllmKeys.model_fields)
         refuse_keys(of_other, cls, info.data, kind="engine")
         return engine
 
@@ -106,7 +110,8 @@ def build_llm(config: ModelConfig | EndpointConfig) -> LLM:
     kv_tokens = config.kv_tokens or default_kv_tokens(model, family)
     if family == "classifier":
         return llm_over(model, tokenizer, family, kv_tokens=kv_tokens)
-    return llm_over(model, tokenizer, family, adapters=tuple(config.adapters), kv_tokens=kv_tokens, seed=config.seed)
+    graphs: dict[str, Any] = {"static_shapes": False} if family == "causal" and not config.cuda_graphs else {}
+    return llm_over(model, tokenizer, family, adapters=tuple(config.adapters), kv_tokens=kv_tokens, seed=config.seed, **graphs)
 
 
 def model_family(config: ModelConfig) -> FamilyName:
