@@ -19,11 +19,13 @@ _LIVE_SHARE = 0.5
 _STEPS_BEFORE_JOINING = 16
 # This many unused slots of rows are cheaper than another batch.
 _IDLE_SLOTS = 16
+_BEGUN_AT_ONCE = 256  # texts whose first tokens are chosen together, each from the probabilities of a whole vocabulary
 
 
 @dataclass(slots=True)
 class Branch:
-    """One text to write: the prefix it continues, its settings, and the text so far. `node` is a single token, which is fed first."""
+    """One text to write: the prefix it continues, its settings, and the text so far. `node` is a single token, which is fed first unless it
+    is computed already."""
 
     node: PrefixNode
     adapter: Adapter
@@ -64,13 +66,17 @@ class Branch:
         return self.node.parent
 
 
+_Placed = tuple[int, int, Branch]  # a branch with its row, and its place in it
+
+
 @torch.no_grad()  # not inference_mode: the model may be one in training, and ZeRO-3 keeps what it gathers
 def decode(model: KvModel, branches: Sequence[Branch], *, newcomers: Callable[[], int]) -> None:
     """Decode every branch to its end, or stop early so that others can join the unfinished ones: when only a few branches are left, or
     when `newcomers` are waiting for the next batch.
 
-    Everything before each branch's last token is already computed.
+    Everything before each branch's last token is already computed, and of new texts that follow a token of their own also that one.
     """
+    _begin(model, [branch for branch in branches if branch.adapter in branch.node.states])
 
     def fits(rows: list[list[Branch]]) -> bool:
         width = max(map(len, rows))
@@ -82,7 +88,7 @@ def decode(model: KvModel, branches: Sequence[Branch], *, newcomers: Callable[[]
         return size <= model.tree.batch_room and padding <= model.padding and slots - len(left) <= max(len(left) // 2, _IDLE_SLOTS)
 
     rows: dict[tuple[int, Adapter], list[Branch]] = {}
-    for branch in branches:
+    for branch in (branch for branch in branches if not branch.ended):
         rows.setdefault((id(branch.prefix), branch.adapter), []).append(branch)
     order = sorted(rows.values(), key=lambda row: (len(row), row[0].prefix.end))
     for batch in batches(order, fits):
@@ -160,7 +166,7 @@ class _DecodeBatch:
             else:
                 hidden, logits = model.forward(*inputs, adapters)
             self.hidden.append(hidden)
-            ids, logprobs = self._choose(logits.float())
+            ids, logprobs = _choose(model, logits.float(), self.branches)
             waiting.append(_Taken.of(ids, logprobs))
             if len(waiting) > self.ahead and self._ends(waiting.popleft(), newcomers):
                 break
@@ -183,14 +189,6 @@ class _DecodeBatch:
         own = torch.eye(self.width, dtype=torch.bool, device=held.device).repeat(1, self.steps)
         return torch.cat([held[:, None].expand(-1, self.width, -1), own.expand(self.height, -1, -1)], dim=2)[:, None]
 
-    def _choose(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """A token for every branch, which is the next input, and its log-probability (rows, width). `logits` is (rows, width, vocab)."""
-        highest, tokens = logits.max(-1)
-        self._sample(logits, tokens)
-        # Equals torch.logsumexp, with one pass less over the vocabulary.
-        normalizers = highest + (logits - highest[..., None]).exp_().sum(-1).log()
-        return tokens, logits.gather(-1, tokens[..., None])[..., 0] - normalizers
-
     def _ends(self, taken: "_Taken", newcomers: Callable[[], int]) -> bool:
         """Write a step's tokens to the branches that have not ended; returns whether the batch is to end after them."""
         tokens, logprobs = taken.read()
@@ -201,22 +199,6 @@ class _DecodeBatch:
         self.read += 1
         live = sum(not branch.ended for _, _, branch in self.branches)
         return live <= _LIVE_SHARE * len(self.branches) or (self.read % _STEPS_BEFORE_JOINING == 0 and bool(newcomers()))
-
-    def _sample(self, logits: torch.Tensor, tokens: torch.Tensor) -> None:
-        """Sample `tokens` (rows, width) in place for the branches that have a temperature. `logits` is (rows, width, vocab)."""
-        drawn = [(r, b, branch) for r, b, branch in self.branches if branch.temperature > 0 and not branch.ended]
-        numbered = [(r, b, branch.temperature, random.random()) for r, b, branch in drawn if (random := branch.usage.random) is not None]
-        if numbered:
-            rows, slots, *columns = zip(*numbered, strict=True)
-            temperatures, numbers = (torch.tensor(column, dtype=torch.float64, device=logits.device)[:, None] for column in columns)
-            weights = torch.softmax(logits[rows, slots] / temperatures.float(), dim=-1)
-            shares = weights.double().cumsum(-1)  # (branches, vocab)
-            found = torch.searchsorted(shares, numbers * shares[:, -1:], right=True)
-            tokens[rows, slots] = found[:, 0].clamp(max=logits.shape[-1] - 1)
-        for r, b, branch in drawn:
-            if branch.usage.random is None:
-                weights = torch.softmax(logits[r, b] / branch.temperature, dim=-1)
-                tokens[r, b] = torch.multinomial(weights, 1, generator=self.model.generator)[0]
 
     def _keep(self, cache: PreallocatedCache) -> None:
         """Add the computed tokens of the branches, which are all but their last ones, to their prefixes."""
@@ -241,3 +223,43 @@ class _DecodeBatch:
                 account.decode_tokens += len(written)
             branch.node = end
             self.model.tree.use(end)
+
+
+def _begin(model: KvModel, branches: Sequence[Branch]) -> None:
+    """Write the first tokens of branches whose own token is computed as well, from its stored state."""
+    for start in range(0, len(branches), _BEGUN_AT_ONCE):
+        part = branches[start : start + _BEGUN_AT_ONCE]
+        slots = np.array([branch.node.states[branch.adapter].slots[-1] for branch in part])
+        logits = model.next_logits(slots, [branch.adapter for branch in part])
+        taken = _Taken.of(*_choose(model, logits[:, None], [(row, 0, branch) for row, branch in enumerate(part)]))
+        for branch, (token,), (logprob,) in zip(part, *taken.read(), strict=True):
+            branch.write(int(token), logprob)
+            branch.node = branch.node.extend(branch.token_ids)
+            model.tree.use(branch.node)
+            for account in (branch.usage, model.counters):
+                account.decode_tokens += 1
+
+
+def _choose(model: KvModel, logits: torch.Tensor, branches: Sequence[_Placed]) -> tuple[torch.Tensor, torch.Tensor]:
+    """A token for every branch, which is the next input, and its log-probability (rows, width). `logits` is (rows, width, vocab)."""
+    highest, tokens = logits.max(-1)
+    _sample(model, logits, tokens, [placed for placed in branches if placed[2].temperature > 0 and not placed[2].ended])
+    # Equals torch.logsumexp, with one pass less over the vocabulary.
+    normalizers = highest + (logits - highest[..., None]).exp_().sum(-1).log()
+    return tokens, logits.gather(-1, tokens[..., None])[..., 0] - normalizers
+
+
+def _sample(model: KvModel, logits: torch.Tensor, tokens: torch.Tensor, drawn: Sequence[_Placed]) -> None:
+    """Sample `tokens` (rows, width) in place for branches that have a temperature. `logits` is (rows, width, vocab)."""
+    numbered = [(r, b, branch.temperature, random.random()) for r, b, branch in drawn if (random := branch.usage.random) is not None]
+    if numbered:
+        rows, slots, *columns = zip(*numbered, strict=True)
+        temperatures, numbers = (torch.tensor(column, dtype=torch.float64, device=logits.device)[:, None] for column in columns)
+        weights = torch.softmax(logits[rows, slots] / temperatures.float(), dim=-1)
+        shares = weights.double().cumsum(-1)  # (branches, vocab)
+        found = torch.searchsorted(shares, numbers * shares[:, -1:], right=True)
+        tokens[rows, slots] = found[:, 0].clamp(max=logits.shape[-1] - 1)
+    for r, b, branch in drawn:
+        if branch.usage.random is None:
+            weights = torch.softmax(logits[r, b] / branch.temperature, dim=-1)
+            tokens[r, b] = torch.multinomial(weights, 1, generator=model.generator)[0]

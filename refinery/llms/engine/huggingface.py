@@ -19,7 +19,7 @@ from refinery.llms.base import Counters, Generation, GenerationOptions, TokenCon
 from refinery.llms.engine.decoding import Branch, decode
 from refinery.llms.engine.out_of_memory import does_not_fit, unless_out_of_memory
 from refinery.llms.engine.prefix_tree import Adapter, PrefixNode
-from refinery.llms.engine.request import Request
+from refinery.llms.engine.request import Request, read_whole
 from refinery.llms.engine.tree_forward import KvModel, Wanted
 from refinery.llms.thinking import read_written
 from refinery.llms.weights.decoder_support import context_limit
@@ -188,10 +188,11 @@ class HuggingFaceLLM:
 
     def _answer(self, requests: Sequence[Request]) -> list[tuple[Request, Any]]:
         """Compute every prefix, read the requested log-probabilities, and write the requested texts."""
-        self._kv.compute([Wanted(request.node(), request.adapter, request.context.usage) for request in requests])
+        writing = [request for request in requests if request.max_new_tokens]
+        ends = {request: request.end() for request in read_whole(writing)}
+        self._kv.compute([Wanted(ends.get(request) or request.node(), request.adapter, request.context.usage) for request in requests])
         reading = [request for request in requests if not request.max_new_tokens]
         found = self._kv.read([_after(r) for r in reading], [r.targets for r in reading], [r.adapter for r in reading]) if reading else []
-        writing = [request for request in requests if request.max_new_tokens]
         branches: dict[Any, Branch] = {}
         for request in writing:
             request.branch = branches.setdefault(request.text_key(), request.branch or request.begin())

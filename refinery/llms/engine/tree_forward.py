@@ -188,7 +188,7 @@ class KvModel:
         found = torch.empty(len(wanted), device=self.device)
         for start in range(0, len(slots), _READ_ROWS):
             part = slice(start, start + _READ_ROWS)
-            logits = self._logits(self.tree.arena.hidden(slots[part]), [owners[i] for i in first[part]])  # (rows, vocab)
+            logits = self.next_logits(slots[part], [owners[i] for i in first[part]])
             normalizers = logits.logsumexp(-1)
             places = np.flatnonzero((rows >= start) & (rows < start + _READ_ROWS))
             at, row = (torch.from_numpy(numbers).to(self.device) for numbers in (places, rows[places] - start))
@@ -196,11 +196,12 @@ class KvModel:
         values = iter(found.tolist())
         return [list(islice(values, len(ids))) for ids in targets]
 
-    def _logits(self, hidden: torch.Tensor, adapters: Sequence[Adapter]) -> torch.Tensor:
-        """The logits (rows, vocab) of last hidden states (rows, hidden), from the model's forward pass around a decoder that returns them.
+    def next_logits(self, slots: "np.ndarray", adapters: Sequence[Adapter]) -> torch.Tensor:
+        """The logits (tokens, vocab) after stored tokens, from the model's forward pass around a decoder that returns their states.
 
         Some families scale or cap the head's output (Granite, Cohere, Gemma 2), and adapters may train rows of the head.
         """
+        hidden = self.tree.arena.hidden(slots)
         given, forward = self._output_type(last_hidden_state=hidden[:, None]), self._decoder.forward
         self._decoder.forward = lambda *args, **kwargs: given
         try:

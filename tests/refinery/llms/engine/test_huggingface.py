@@ -183,3 +183,11 @@ def test_a_thought_that_the_prompt_opened_and_the_limit_cut_is_no_reply():
     generation = asyncio.run(llm.context([opened]).generate(max_new_tokens=8))
     assert (generation.text, generation.stopped_by) == ("", "length")
     assert generation.reasoning
+
+
+def test_a_new_text_begins_with_the_pass_that_reads_its_prompt(llm, tiny_model):
+    (generation,) = generate_all(llm, PROMPTS[:1], max_new_tokens=4)
+    prompt = llm.context(PROMPTS[0]).token_ids
+    assert llm.counters.forwards == 4  # one reads the prompt, and the last token written is not read
+    assert (llm.counters.prefill_tokens, llm.counters.decode_tokens) == (len(prompt), 4)
+    assert generation.logprobs == pytest.approx(continuation_logprobs(tiny_model, prompt, generation.token_ids), abs=1e-4)
