@@ -1,4 +1,4 @@
-"""`refinery serve` beside `transformers serve` (extra `serving` of transformers), with the same model, prompts and greedy replies, in turns:
+"""`refinery serve` beside `transformers serve` (transformers' extra `serving`): the same model, prompts and greedy replies, in turns.
 
 python -m benchmarks.infer.serving runs/real/base --clients 1 8 32
 

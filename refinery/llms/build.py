@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator
 
 from refinery.contract.tokenizer import Tokenizer
-from refinery.errors import CheckpointError, LLMError
+from refinery.errors import CheckpointError, LLMError, RecipeError
 from refinery.llms.base import LLM
 from refinery.llms.served.endpoint import CHAT_TEMPLATE, EndpointConfig, ServedModelConfig
 from refinery.llms.vllm.keys import VllmKeys, refuse_keys
@@ -48,17 +48,19 @@ class ModelConfig(VllmKeys):
         description="on a GPU, decode by replaying the kernels of a step; false launches each from Python, several times slower",
     )
     seed: int = Field(default=633, description="for sampling; RQ-RAG's inference uses 633")
-    engine: Literal["transformers", "vllm"] = Field(
+    engine: Literal["transformers", "vllm", "auto"] = Field(
         default="transformers",
-        description="what decodes in this process: our engine over transformers, or vLLM (extra `vllm`), for decoders on GPUs",
+        description="what decodes in this process: our engine over transformers, or vLLM (extra `vllm`), for decoders on GPUs; `auto` is "
+        "vLLM where it is installed, a GPU is there and it can serve the model as it is",
         validate_default=True,
     )
 
     @field_validator("engine")
     @classmethod
     def _with_its_keys(cls, engine: str, info: ValidationInfo) -> str:
-        of_other = ("device", "kv_tokens", "cuda_graphs") if engine == "vllm" else tuple(VllmKeys.model_fields)
-        refuse_keys(of_other, cls, info.data, kind="engine")
+        if engine != "auto":  # which takes the keys of either
+            of_other = ("device", "kv_tokens", "cuda_graphs") if engine == "vllm" else tuple(VllmKeys.model_fields)
+            refuse_keys(of_other, cls, info.data, kind="engine")
         return engine
 
 
@@ -76,7 +78,7 @@ def build_llm(config: ModelConfig | EndpointConfig) -> LLM:
         if not isinstance(config, ServedModelConfig):
             return ChatLLM(config)
         return ChatLLM(config, run_anywhere(served_context_limit(config)), label_samples=config.label_samples)
-    if config.engine == "vllm":
+    if config.engine == "vllm" or (config.engine == "auto" and _vllm_can(config)):
         from refinery.llms.vllm.completions import vllm_llm
 
         given = {"dtype": config.dtype, "chat_template": config.chat_template, "seed": config.seed}
@@ -112,6 +114,22 @@ def build_llm(config: ModelConfig | EndpointConfig) -> LLM:
         return llm_over(model, tokenizer, family, kv_tokens=kv_tokens)
     graphs: dict[str, Any] = {"static_shapes": False} if family == "causal" and not config.cuda_graphs else {}
     return llm_over(model, tokenizer, family, adapters=tuple(config.adapters), kv_tokens=kv_tokens, seed=config.seed, **graphs)
+
+
+def _vllm_can(config: ModelConfig) -> bool:
+    """Whether vLLM can serve a model on this machine; logs why not."""
+    from refinery.llms.vllm.engine import adapters_tokenizer, check_base, check_vllm
+
+    if not own_device().startswith("cuda"):
+        return False
+    try:
+        check_vllm(config, "engine")
+        check_base(config.base)
+        adapters_tokenizer(config.base, config.adapters, config.chat_template)
+    except (RecipeError, CheckpointError) as error:
+        logger.info("engine: auto is our own here: %s", error)
+        return False
+    return True
 
 
 def model_family(config: ModelConfig) -> FamilyName:
