@@ -83,7 +83,7 @@ def decode(model: KvModel, branches: Sequence[Branch], *, newcomers: Callable[[]
         prefixes = [row[0].prefix.end for row in rows]
         left = [branch.left for row in rows for branch in row]
         slots = len(rows) * width
-        size = len(rows) * max(prefixes) + slots * max(left)
+        size = model.static.tokens(rows=len(rows), width=width, prefix=max(prefixes), steps=max(left))
         padding = len(rows) * max(prefixes) - sum(prefixes)
         return size <= model.tree.batch_room and padding <= model.padding and slots - len(left) <= max(len(left) // 2, _IDLE_SLOTS)
 

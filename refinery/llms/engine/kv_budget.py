@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 _BATCHED = 65_536  # tokens of a batch, for families that keep nothing between batches
-# Of a GPU, the rest is for other results of a pass, and for growing the tensors. A machine's own memory is shared with other programs.
+# Of a GPU, the rest is for other results of a pass, the space of padded steps, and growing the tensors. A machine's own memory is shared
+# with other programs.
 _SHARE_OF_GPU, _SHARE_OF_MACHINE = 0.5, 0.25
 _LEAST = 4096  # a few sequences, which may then run out of memory
 _MOST = 2**20  # more would not be faster, and each slot is also tracked on the host

@@ -37,6 +37,11 @@ class StepShape:
     width: int
     keys: int
 
+    @property
+    def tokens(self) -> int:
+        """Keys of all rows."""
+        return self.rows * self.keys
+
     @classmethod
     def around(cls, *, rows: int, width: int, prefix: int, steps: int) -> "StepShape":
         """The smallest of the few shapes that hold a batch: powers of two, and for rows and keys also one and a half of them."""
@@ -88,13 +93,20 @@ class StaticSteps:
         if not self._capturable or not self._arena.numbers_per_token or torch.is_autocast_enabled():
             return None  # autocast keeps copies of weights that a graph must not read once they are gone
         shape = StepShape.around(rows=rows, width=width, prefix=prefix, steps=steps)
-        return shape if shape.rows * shape.keys <= self.most else None
+        return shape if shape.tokens <= self.most else None
+
+    def tokens(self, *, rows: int, width: int, prefix: int, steps: int) -> int:
+        """Keys of all rows of a batch, padded if steps are."""
+        if not self.most or not self._capturable:
+            return rows * (prefix + width * steps)
+        return StepShape.around(rows=rows, width=width, prefix=prefix, steps=steps).tokens
 
     def space(self, shape: StepShape) -> list[torch.Tensor]:
         """Where the keys and values of a batch lie. A larger space is in another place, so that the steps so far are void."""
-        if shape.rows * shape.keys > self._tokens:
+        if shape.tokens > self._tokens:
+            grown = min(max(2 * self._tokens, shape.tokens), self.most)
             self.clear()
-            self._tokens = min(max(2 * self._tokens, shape.rows * shape.keys), self.most)
+            self._tokens = grown
             self._space = self._arena.space(self._tokens)
         return self._space
 

@@ -103,8 +103,7 @@ class KvModel:
         use_engine_attention(self.base)
         self._norms = fuse_norms(self._decoder)
         padded = static_shapes if static_shapes is not None else stays_in_place(model)
-        # Half of a batch's room at most, because the space for steps stays while passes over prefixes have theirs.
-        self.static = StaticSteps(self._pass, self.tree.arena, most=self.tree.batch_room // 2 if padded and not self.adapters else 0)
+        self.static = StaticSteps(self._pass, self.tree.arena, most=self.tree.batch_room if padded and not self.adapters else 0)
 
     def release(self) -> None:
         """Restore the model to its original state, so that its training can continue."""
