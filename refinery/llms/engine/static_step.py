@@ -8,6 +8,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -81,8 +82,8 @@ class _Step:
 class StaticSteps:
     """The steps of one model by shape. They share one space for the keys and values of a batch, of at most `most` tokens."""
 
-    def __init__(self, forward: Forward, arena: KvArena, *, most: int) -> None:
-        self._forward, self._arena, self.most = forward, arena, most
+    def __init__(self, arena: KvArena, *, most: int) -> None:
+        self._arena, self.most = arena, most
         self._steps: OrderedDict[StepShape, _Step] = OrderedDict()  # the most recently used last
         self._space: list[torch.Tensor] = []
         self._tokens = 0  # in the space
@@ -116,7 +117,15 @@ class StaticSteps:
         self._space, self._tokens = [], 0
 
     def run(
-        self, ids: torch.Tensor, cache: PreallocatedCache, mask: Mask, positions: torch.Tensor, *, shape: StepShape, first: int
+        self,
+        forward: Forward,
+        ids: torch.Tensor,
+        cache: PreallocatedCache,
+        mask: Mask,
+        positions: torch.Tensor,
+        *,
+        shape: StepShape,
+        first: int,
     ) -> Outputs:
         """The results for tokens (rows, width), which become a row's keys from `first` on. The next run may overwrite the logits."""
         step = self._steps.pop(shape, None) or _new_step(ids, mask)
@@ -125,7 +134,7 @@ class StaticSteps:
             self._steps.popitem(last=False)
         step.fill(ids, positions, mask, first)
         cache.write_at(step.slots)
-        compute = lambda: self._forward(step.ids, cache, step.mask, step.positions)  # noqa: E731
+        compute = partial(forward, step.ids, cache, step.mask, step.positions)
         if step.graph is None and ids.is_cuda and self._capturable:
             self._capture(step, compute)
         if step.graph is None or step.outputs is None:

@@ -103,12 +103,13 @@ class KvModel:
         use_engine_attention(self.base)
         self._norms = fuse_norms(self._decoder)
         padded = static_shapes if static_shapes is not None else stays_in_place(model)
-        self.static = StaticSteps(self._pass, self.tree.arena, most=self.tree.batch_room if padded and not self.adapters else 0)
+        self.static = StaticSteps(self.tree.arena, most=self.tree.batch_room if padded and not self.adapters else 0)
 
     def release(self) -> None:
         """Restore the model to its original state, so that its training can continue."""
         self._hook.remove()
         unfuse_norms(self._norms)
+        self.static.clear()
         self.base.set_attn_implementation(self._attention)
 
     def clear(self) -> None:
@@ -247,7 +248,7 @@ class KvModel:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The same for a step of a fixed shape, whose tokens become the keys of their rows from `first` on."""
         self._count(len(ids))
-        return self.static.run(ids, cache, mask, positions, shape=shape, first=first)
+        return self.static.run(self._pass, ids, cache, mask, positions, shape=shape, first=first)
 
     def _count(self, rows: int) -> None:
         self.counters.forwards += 1
