@@ -74,7 +74,7 @@ def decode(model: KvModel, branches: Sequence[Branch], *, newcomers: Callable[[]
     """Decode every branch to its end, or stop early so that others can join the unfinished ones: when only a few branches are left, or
     when `newcomers` are waiting for the next batch.
 
-    Everything before each branch's last token is already computed, and of new texts that follow a token of their own also that one.
+    Everything before each branch's last token is already computed. Where that token is too, what follows it takes no pass.
     """
     _begin(model, [branch for branch in branches if branch.adapter in branch.node.states])
 
@@ -226,7 +226,7 @@ class _DecodeBatch:
 
 
 def _begin(model: KvModel, branches: Sequence[Branch]) -> None:
-    """Write the first tokens of branches whose own token is computed as well, from its stored state."""
+    """Write a token of each branch whose own token is computed as well, from its stored state."""
     for start in range(0, len(branches), _BEGUN_AT_ONCE):
         part = branches[start : start + _BEGUN_AT_ONCE]
         slots = np.array([branch.node.states[branch.adapter].slots[-1] for branch in part])
@@ -234,7 +234,7 @@ def _begin(model: KvModel, branches: Sequence[Branch]) -> None:
         taken = _Taken.of(*_choose(model, logits[:, None], [(row, 0, branch) for row, branch in enumerate(part)]))
         for branch, (token,), (logprob,) in zip(part, *taken.read(), strict=True):
             branch.write(int(token), logprob)
-            branch.node = branch.node.extend(branch.token_ids)
+            branch.node = branch.node.extend(branch.token_ids[-1:])
             model.tree.use(branch.node)
             for account in (branch.usage, model.counters):
                 account.decode_tokens += 1
