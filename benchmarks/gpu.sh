@@ -2,6 +2,7 @@
 # The checks of README.md on a GPU of 80 GB, one after the other. What each prints is in OUTPUT/CHECK.log.
 #   benchmarks/gpu.sh OUTPUT [CHECK ...]
 # PYTHON is the interpreter (.venv/bin/python), GPUS how many processes a launch has (1; single.yaml's has one always).
+# SMALL=1 takes tiny shapes in `steps` and `two_processes`, which rehearses them on any machine.
 set -u
 cd "$(dirname "$0")/.."
 OUTPUT=$(realpath -m "$1"); shift
@@ -22,6 +23,23 @@ rq_rag() {
 import json
 from benchmarks.infer.run import LLAMA_3_8B, measure_rq_rag
 print(json.dumps(measure_rq_rag(LLAMA_3_8B, number=64, compared=2, device="cuda", dtype="bfloat16"), indent=1))'
+}
+
+# A step of decoding 48 trees with 4 branches at the shape of Llama-3-8B, from Python and from a CUDA graph, which write the same.
+steps() { "$PYTHON" -m benchmarks.infer.steps ${SMALL:+--small}; }
+
+# Two processes that decode on one card, each with keys and values planned on what is free when it starts.
+two_processes() {
+  local failed=0
+  for number in 1 2; do
+    "$PYTHON" -m benchmarks.infer.steps ${SMALL:+--small} --rows 16 > "$OUTPUT/process_$number.log" 2>&1 &
+    declare "process_$number=$!"
+    sleep "${SMALL:-20}" # the second plans once the first has loaded its weights
+  done
+  wait "$process_1" || failed=1
+  wait "$process_2" || failed=1
+  tail -n 25 "$OUTPUT"/process_?.log
+  return $failed
 }
 
 # Trajectories of real questions, from their annotations.
@@ -84,7 +102,7 @@ adapters() {
   for name in lora packed qlora padded; do echo "== $name"; tail -n 15 "$OUTPUT/$name.log"; done
 }
 
-[ $# -gt 0 ] || set -- tests mfu rq_rag launches adapters
+[ $# -gt 0 ] || set -- tests mfu rq_rag steps two_processes launches adapters
 for check in "$@"; do
   began=$SECONDS
   "$check" > "$OUTPUT/$check.log" 2>&1

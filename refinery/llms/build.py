@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator
 
 from refinery.contract.tokenizer import Tokenizer
-from refinery.errors import CheckpointError, LLMError
+from refinery.errors import CheckpointError, LLMError, RecipeError
 from refinery.llms.base import LLM
 from refinery.llms.served.endpoint import CHAT_TEMPLATE, EndpointConfig, ServedModelConfig
 from refinery.llms.vllm.keys import VllmKeys, refuse_keys
@@ -40,21 +40,28 @@ class ModelConfig(VllmKeys):
     kv_tokens: int | None = Field(
         default=None,
         description="most tokens in the KV cache; a lower limit is slower but never changes results. "
-        "By default 65,536, and on a GPU as many as half of its free memory holds",
+        "By default as many as fit in a quarter of the memory that is free, or in half of a GPU's",
         ge=1,
     )
+    cuda_graphs: bool = Field(
+        default=False,
+        description="on a GPU, decode in few padded shapes by replaying the kernels of a step, instead of launching each from Python;"
+        " so far tested on a CPU only, and therefore not the default",
+    )
     seed: int = Field(default=633, description="for sampling; RQ-RAG's inference uses 633")
-    engine: Literal["transformers", "vllm"] = Field(
+    engine: Literal["transformers", "vllm", "auto"] = Field(
         default="transformers",
-        description="what decodes in this process: our engine over transformers, or vLLM (extra `vllm`), for decoders on GPUs",
+        description="what decodes in this process: our engine over transformers, or vLLM (extra `vllm`), for decoders on GPUs; `auto` is "
+        "vLLM where it is installed, a GPU is there and it can serve the model as it is",
         validate_default=True,
     )
 
     @field_validator("engine")
     @classmethod
     def _with_its_keys(cls, engine: str, info: ValidationInfo) -> str:
-        of_other = ("device", "kv_tokens") if engine == "vllm" else tuple(VllmKeys.model_fields)
-        refuse_keys(of_other, cls, info.data, kind="engine")
+        if engine != "auto":  # which takes the keys of either
+            of_other = ("device", "kv_tokens", "cuda_graphs") if engine == "vllm" else tuple(VllmKeys.model_fields)
+            refuse_keys(of_other, cls, info.data, kind="engine")
         return engine
 
 
@@ -72,7 +79,7 @@ def build_llm(config: ModelConfig | EndpointConfig) -> LLM:
         if not isinstance(config, ServedModelConfig):
             return ChatLLM(config)
         return ChatLLM(config, run_anywhere(served_context_limit(config)), label_samples=config.label_samples)
-    if config.engine == "vllm":
+    if config.engine == "vllm" or (config.engine == "auto" and _vllm_can(config)):
         from refinery.llms.vllm.completions import vllm_llm
 
         given = {"dtype": config.dtype, "chat_template": config.chat_template, "seed": config.seed}
@@ -106,7 +113,24 @@ def build_llm(config: ModelConfig | EndpointConfig) -> LLM:
     kv_tokens = config.kv_tokens or default_kv_tokens(model, family)
     if family == "classifier":
         return llm_over(model, tokenizer, family, kv_tokens=kv_tokens)
-    return llm_over(model, tokenizer, family, adapters=tuple(config.adapters), kv_tokens=kv_tokens, seed=config.seed)
+    graphs = {"static_shapes": True} if family == "causal" and config.cuda_graphs and model.device.type == "cuda" else {}
+    return llm_over(model, tokenizer, family, adapters=tuple(config.adapters), kv_tokens=kv_tokens, seed=config.seed, **graphs)
+
+
+def _vllm_can(config: ModelConfig) -> bool:
+    """Whether vLLM can serve a model on this machine; logs why not."""
+    from refinery.llms.vllm.engine import adapters_tokenizer, check_base, check_vllm
+
+    if not own_device().startswith("cuda"):
+        return False
+    try:
+        check_vllm(config, "engine")
+        check_base(config.base)
+        adapters_tokenizer(config.base, config.adapters, config.chat_template)
+    except (RecipeError, CheckpointError) as error:
+        logger.info("engine: auto is our own here: %s", error)
+        return False
+    return True
 
 
 def model_family(config: ModelConfig) -> FamilyName:

@@ -88,7 +88,7 @@ class EngineGenerateError(Exception):
 
 
 class Engine:
-    """One engine with memory: its `arguments`, the `requests` that it was sent, and whether it was shut down.
+    """One engine with memory: its `arguments`, the `requests` that it was sent, its prefix cache's `hits`, and whether it was shut down.
 
     `fault` is raised instead of an answer, and `replies` are texts that are written instead, the last of them again and again.
     """
@@ -104,6 +104,7 @@ class Engine:
             max_model_len=arguments.max_model_len or CONTEXT, get_diff_sampling_param=lambda: {"top_p": 0.8} if self._own_defaults else {}
         )
         self.requests: list[tuple[list[int], SamplingParams, LoRARequest | None]] = []
+        self.hits: list[int] = []
         self.loras: list[LoRARequest] = []
         self.is_shut = False
         self._server: CompletionsServer | None = None
@@ -138,11 +139,10 @@ class Engine:
         name = f"lora{lora_request.lora_int_id}" if lora_request else "base"
         server = self._server = self._server or self._loaded()
         with server._adapter(name):
-            yield _output(
-                server._complete(body | {"prompt": ids, "model": name, "return_token_ids": True, "return_tokens_as_token_ids": True}),
-                request_id,
-                ids,
-            )
+            asked = {"prompt": ids, "model": name, "return_token_ids": True, "return_tokens_as_token_ids": True}
+            output = _output(server._complete(body | asked), request_id, ids)
+            self.hits.append(output.num_cached_tokens)
+            yield output
 
     def _loaded(self) -> CompletionsServer:
         if not self.loras:

@@ -12,6 +12,7 @@ from infer.__main__ import main
 from refinery.contract.records import Passage, Question, read_records, write_records
 from refinery.contract.trace import PREDICTIONS_FILE, Prediction
 from refinery.errors import RecipeError
+from refinery.llms import build
 from refinery.llms.build import ModelConfig, build_llm
 from refinery.llms.weights.checkpoint import read_adapter_config
 
@@ -114,10 +115,10 @@ def test_the_recipe_says_how_the_model_is_loaded(answer, checkpoint, engines):
 
 def test_the_recipe_passes_what_vllm_has_for_speed_and_memory(answer, checkpoint, engines):
     given = {"max_num_seqs": 64, "quantization": "fp8", "speculative_config": {"method": "ngram", "num_speculative_tokens": 4}}
-    answer("vllm", decoder="direct", llm={"engine": "vllm", "base": str(checkpoint), "engine_args": given | {"enforce_eager": False}})
+    ours = {"enforce_eager": False, "enable_prefix_caching": False, "max_loras": 4}  # other values than we give
+    answer("vllm", decoder="direct", llm={"engine": "vllm", "base": str(checkpoint), "engine_args": given | ours})
     arguments = engines[0].arguments
-    assert {name: getattr(arguments, name) for name in given} == given
-    assert arguments.enforce_eager is False
+    assert {name: getattr(arguments, name) for name in given | ours} == given | ours
 
 
 def test_weights_stored_as_float32_are_not_rounded(answer, checkpoint, engines):
@@ -154,6 +155,33 @@ def test_without_vllm_the_extra_is_named(answer, checkpoint, capsys):
     code, predictions = answer("vllm", decoder="direct", llm={"engine": "vllm", "base": str(checkpoint)})
     assert (code, predictions) == (2, [])
     assert "llm.engine: vLLM is not installed. Install it: pip install 'rag-refinery[vllm]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("device", "starts"), [("cuda:0", 1), ("cpu", 0)])
+def test_auto_is_vllm_where_it_is_installed_and_a_gpu_is_there(answer, checkpoint, engines, monkeypatch, device, starts):
+    monkeypatch.setattr(build, "own_device", lambda: device)
+    llm = {"engine": "auto", "base": str(checkpoint), "device": "cpu", "kv_tokens": 4096, "tensor_parallel": 2}
+    code, predictions = answer("auto", decoder="direct", llm=llm)
+    assert (code, len(predictions), len(engines)) == (0, len(QUESTIONS), starts)
+
+
+def test_auto_is_our_engine_for_what_vllm_cannot_serve(checkpoint, tmp_path, engines, monkeypatch):
+    monkeypatch.setattr(build, "own_device", lambda: "cuda:0")
+    path = random_adapter(checkpoint, tmp_path / "rows", 0, trainable_token_indices=[1, 2])
+    assert build._vllm_can(ModelConfig(base=str(checkpoint), engine="auto"))
+    assert not build._vllm_can(ModelConfig(base=str(checkpoint), adapters={"relevance": path}, engine="auto"))
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    assert not build._vllm_can(ModelConfig(base=str(checkpoint), engine="auto"))
+
+
+def test_tokens_that_a_tree_sends_are_those_of_its_requests(answer, checkpoint, engines):
+    _, on_vllm = answer("vllm", **RQ_RAG_TREE, llm={"engine": "vllm", "base": str(checkpoint)})
+    _, here = answer("here", **RQ_RAG_TREE, llm={"base": str(checkpoint)})
+    sent = [len(ids) for ids, _, _ in engines[0].requests]
+    ours = [sum(prediction.cost.prefill_tokens for prediction in predictions) for predictions in (on_vllm, here)]
+    hits = sum(engines[0].hits)
+    assert ours[0] == sum(sent) - hits
+    assert ours[1] <= ours[0] < sum(sent)  # our engine shares every token of a prefix
 
 
 def test_several_processes_are_refused(checkpoint, engines, monkeypatch):

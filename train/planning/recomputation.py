@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from refinery.errors import RefineryError
-from refinery.llms.weights.device import own_device
+from refinery.llms.weights.device import free_memory, own_device
 from refinery.runtime.run.process_group import map_over_processes
 from refinery.runtime.run.process_rank import num_processes
 from train.launch.launch import Launch
@@ -30,7 +30,7 @@ def with_recomputation(recipe: TrainRecipe, launch: Launch, rows: Sequence[Any])
         return _with_share(recipe, 0)
     if method_of(recipe).plan:  # rollouts hold keys and values beside what this plan knows
         return _with_share(recipe, 1)
-    free = min(map_over_processes(lambda _: free_memory(), range(num_processes())))
+    free = min(map_over_processes(lambda _: free_memory(own_device()), range(num_processes())))
     length = recipe.max_length if recipe.packing else max(map(num_tokens, rows))
     try:
         share = needed_share(recipe, launch, length=length, target_length=_longest_target(recipe, rows), free=free)
@@ -48,16 +48,6 @@ def needed_share(recipe: TrainRecipe, launch: Launch, *, length: int, target_len
         if (without if own_device() == "cpu" else on_gpu) <= free:
             return step / _STEPS
     return 1.0
-
-
-def free_memory() -> int:
-    """Bytes that this process may take on its device now; of a machine without a GPU, its part of what is available."""
-    import psutil
-    import torch
-
-    if torch.cuda.is_available():
-        return torch.cuda.mem_get_info(own_device())[0]
-    return psutil.virtual_memory().available // num_processes()
 
 
 def _with_share(recipe: TrainRecipe, share: float) -> TrainRecipe:

@@ -19,7 +19,7 @@ from refinery.llms.base import Counters, Generation, GenerationOptions, TokenCon
 from refinery.llms.engine.decoding import Branch, decode
 from refinery.llms.engine.out_of_memory import does_not_fit, unless_out_of_memory
 from refinery.llms.engine.prefix_tree import Adapter, PrefixNode
-from refinery.llms.engine.request import Request
+from refinery.llms.engine.request import Request, read_whole
 from refinery.llms.engine.tree_forward import KvModel, Wanted
 from refinery.llms.thinking import read_written
 from refinery.llms.weights.decoder_support import context_limit
@@ -39,7 +39,8 @@ class HuggingFaceLLM:
     """An `LLM` over a transformers model, with named PEFT adapters mixed in one batch.
 
     `kv_tokens` bounds the tokens whose keys and values are held at any time, for stored prefixes and the running batch together. A small
-    limit is slower (evicted prefixes are computed again) but gives the same answers. `peak_kv_tokens` is the most that were held.
+    limit is slower (evicted prefixes are computed again) but gives the same answers. `peak_kv_tokens` is the most that were held. See
+    `KvModel` for `static_shapes`.
     """
 
     def __init__(
@@ -49,11 +50,12 @@ class HuggingFaceLLM:
         *,
         adapters: Sequence[str] = (),
         kv_tokens: int = 65_536,
+        static_shapes: bool = False,
         seed: int = 0,
     ) -> None:
         self.tokenizer = self.token_counter = tokenizer
         self.name = str(model.config._name_or_path)
-        self._kv = KvModel(model, adapters=adapters, kv_tokens=kv_tokens, seed=seed)
+        self._kv = KvModel(model, adapters=adapters, kv_tokens=kv_tokens, static_shapes=static_shapes, seed=seed)
         self.root = self._kv.tree.root
         self.kv_tokens = kv_tokens
         # Llama 3's instruct models end a turn with tokens other than their tokenizer's end of sequence.
@@ -126,7 +128,7 @@ class HuggingFaceLLM:
             admitted += [request for request in reading if request in free]
             later = [request for request in reading if request not in free] + later
         if admitted and admitted[0].was_alone:
-            self._kv.tree.clear()
+            self._kv.clear()
         try:
             served = unless_out_of_memory(lambda: self._answer(admitted))
         except Exception as error:
@@ -140,7 +142,7 @@ class HuggingFaceLLM:
 
     def _give_way(self, admitted: list[Request], later: list[Request]) -> tuple[list[tuple[Request, Any]], list[Request]]:
         """After running out of memory, discard stored states and halve the batch. A request that fails alone twice gets an error."""
-        self._kv.tree.clear()
+        self._kv.clear()
         if len(admitted) == 1 and admitted[0].was_alone:
             return [(admitted[0], does_not_fit())], later
         admitted[0].was_alone = len(admitted) == 1
@@ -186,10 +188,11 @@ class HuggingFaceLLM:
 
     def _answer(self, requests: Sequence[Request]) -> list[tuple[Request, Any]]:
         """Compute every prefix, read the requested log-probabilities, and write the requested texts."""
-        self._kv.compute([Wanted(request.node(), request.adapter, request.context.usage) for request in requests])
+        writing = [request for request in requests if request.max_new_tokens]
+        ends = {request: request.end() for request in read_whole(writing)}
+        self._kv.compute([Wanted(ends.get(request) or request.node(), request.adapter, request.context.usage) for request in requests])
         reading = [request for request in requests if not request.max_new_tokens]
         found = self._kv.read([_after(r) for r in reading], [r.targets for r in reading], [r.adapter for r in reading]) if reading else []
-        writing = [request for request in requests if request.max_new_tokens]
         branches: dict[Any, Branch] = {}
         for request in writing:
             request.branch = branches.setdefault(request.text_key(), request.branch or request.begin())

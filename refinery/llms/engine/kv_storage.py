@@ -4,6 +4,7 @@ A batch gathers the tokens of all its rows from one tensor by one `index_select`
 the number of layers, rows and nodes. Slot 0 is the padding in front of short rows: it must be finite, because it is masked by adding.
 """
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -86,15 +87,24 @@ class KvArena:
         if not self.used:
             self._groups, self._hidden, self._capacity, self._free = [], None, 0, []
 
-    def gather(self, slots: "np.ndarray", *, length: int, layers: int) -> PreallocatedCache:
-        """A cache with a row for each row of `slots` (rows, tokens). Its first `length` positions are stored tokens or padding."""
+    def space(self, tokens: int) -> list[torch.Tensor]:
+        """Memory for caches of at most `tokens` tokens, to `gather` into."""
+        return [group.tensor.new_empty(len(group.members) * group.heads * tokens * group.dim) for group in self._groups]
+
+    def gather(self, slots: "np.ndarray", *, length: int, layers: int, into: Sequence[torch.Tensor] = ()) -> PreallocatedCache:
+        """A cache with a row for each row of `slots` (rows, tokens). Its first `length` positions are stored tokens or padding.
+
+        It lies in new memory, or at the beginning of the space `into`.
+        """
         if not self._groups:
             return PreallocatedCache(layers, slots.shape[1])
         assert self._hidden is not None
         index = torch.from_numpy(slots.reshape(-1)).to(self._hidden.device)
         buffers, packed = [self._hidden] * (2 * layers), []
-        for group in self._groups:
-            packed.append(group.tensor.index_select(1, index))
+        for number, group in enumerate(self._groups):
+            shape = (len(group.members) * group.heads, slots.size, group.dim)
+            out = into[number][: math.prod(shape)].view(shape) if into else None
+            packed.append(torch.index_select(group.tensor, 1, index, out=out))
             found = packed[-1].view(len(group.members), group.heads, *slots.shape, group.dim).transpose(1, 2)
             for member, buffer in zip(group.members, found.unbind(), strict=True):
                 buffers[member] = buffer

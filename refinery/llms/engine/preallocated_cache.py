@@ -13,6 +13,7 @@ class PreallocatedLayer(DynamicLayer):
         super().__init__()
         self._room = room
         self.buffers: list[torch.Tensor] = []
+        self.slots: torch.Tensor | None = None
 
     def fill(self, keys: torch.Tensor, values: torch.Tensor, length: int) -> None:
         """Take over buffers (rows, heads, room, dim) whose first `length` tokens are filled."""
@@ -23,7 +24,11 @@ class PreallocatedLayer(DynamicLayer):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Append (rows, heads, tokens, dim); returns all keys and all values."""
+        """Append (rows, heads, tokens, dim); returns all keys and all values. With `slots`, write there, and return whole buffers."""
+        if self.slots is not None:
+            for buffer, new in zip(self.buffers, (key_states, value_states), strict=True):
+                buffer.index_copy_(2, self.slots, new)
+            return self.buffers[0], self.buffers[1]
         if not self.buffers:  # the first tokens of an empty cache
             rows, heads, _, _ = key_states.shape
             shapes = [(heads, rows, self._room, new.shape[-1]) for new in (key_states, value_states)]
@@ -52,6 +57,11 @@ class PreallocatedCache(Cache):
             layer.fill(keys, values, length)
         self._layers, self.packed = filled, packed
         super().__init__(layers=[*filled])
+
+    def write_at(self, slots: torch.Tensor) -> None:
+        """Let every layer write its next tokens at `slots` (tokens,), whose values may change, instead of appending them."""
+        for layer in self._layers:
+            layer.slots = slots
 
     def buffers(self) -> list[torch.Tensor]:
         """Every layer's keys and values (rows, heads, room, dim), in turn. None before the first update of an empty cache."""

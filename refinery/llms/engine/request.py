@@ -90,3 +90,12 @@ class Request:
     def length(self) -> int:
         """Tokens of the context plus the most that may be written."""
         return self.context.length + self.max_new_tokens
+
+
+def read_whole(writing: Sequence[Request]) -> list[Request]:
+    """The new texts whose prefix has to be computed and that no other text shares. Reading the last token with it saves a step."""
+    ends: dict[tuple[int, Adapter], set[int]] = {}
+    for request in writing:
+        ends.setdefault((id(request.node()), request.adapter), set()).add(id(request.end()))
+    new = [request for request in writing if request.branch is None and request.adapter not in request.node().states]
+    return [request for request in new if len(ends[id(request.node()), request.adapter]) == 1]

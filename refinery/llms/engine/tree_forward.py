@@ -14,8 +14,10 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from refinery.llms.base import Counters, Usage
 from refinery.llms.engine.attention import use_engine_attention
+from refinery.llms.engine.norms import fuse_norms, unfuse_norms
 from refinery.llms.engine.preallocated_cache import PreallocatedCache
 from refinery.llms.engine.prefix_tree import Adapter, PrefixNode, PrefixTree
+from refinery.llms.engine.static_step import Mask, StaticSteps, StepShape, stays_in_place
 from refinery.llms.weights.decoder_support import check_decoder
 
 if TYPE_CHECKING:
@@ -66,10 +68,19 @@ def tokens_of_a_pass(device: torch.device) -> int:
 class KvModel:
     """A causal model with batched computation over the nodes of `tree`, which holds at most `kv_tokens` tokens of keys and values.
 
-    `adapters` names the PEFT adapters that rows may use; None is the bare model.
+    `adapters` names the PEFT adapters that rows may use; None is the bare model. `static_shapes` pads steps of decoding to few shapes, for
+    CUDA graphs. Rows with adapters of their own have no fixed launches, so that they run as they are.
     """
 
-    def __init__(self, model: "PreTrainedModel | PeftModel", *, adapters: Sequence[str] = (), kv_tokens: int, seed: int = 0) -> None:
+    def __init__(
+        self,
+        model: "PreTrainedModel | PeftModel",
+        *,
+        adapters: Sequence[str] = (),
+        kv_tokens: int,
+        static_shapes: bool = False,
+        seed: int = 0,
+    ) -> None:
         self.model = model.eval()
         self.adapters = tuple(adapters)
         self.tree = PrefixTree(kv_tokens)
@@ -90,11 +101,21 @@ class KvModel:
         self._hook = self._decoder.register_forward_hook(self._keep_hidden)
         self._attention = self.base.config._attn_implementation or "eager"
         use_engine_attention(self.base)
+        self._norms = fuse_norms(self._decoder)
+        padded = static_shapes and stays_in_place(model)
+        self.static = StaticSteps(self.tree.arena, most=self.tree.batch_room if padded and not self.adapters else 0)
 
     def release(self) -> None:
         """Restore the model to its original state, so that its training can continue."""
         self._hook.remove()
+        unfuse_norms(self._norms)
+        self.static.clear()
         self.base.set_attn_implementation(self._attention)
+
+    def clear(self) -> None:
+        """Discard all computed states and free their memory. Call it only between batches; states are computed again when needed."""
+        self.static.clear()
+        self.tree.clear()
 
     def _keep_hidden(self, module: Any, arguments: Any, output: Any) -> None:
         self._hidden, self._output_type = output.last_hidden_state, type(output)
@@ -167,7 +188,7 @@ class KvModel:
         found = torch.empty(len(wanted), device=self.device)
         for start in range(0, len(slots), _READ_ROWS):
             part = slice(start, start + _READ_ROWS)
-            logits = self._logits(self.tree.arena.hidden(slots[part]), [owners[i] for i in first[part]])  # (rows, vocab)
+            logits = self.next_logits(slots[part], [owners[i] for i in first[part]])
             normalizers = logits.logsumexp(-1)
             places = np.flatnonzero((rows >= start) & (rows < start + _READ_ROWS))
             at, row = (torch.from_numpy(numbers).to(self.device) for numbers in (places, rows[places] - start))
@@ -175,11 +196,12 @@ class KvModel:
         values = iter(found.tolist())
         return [list(islice(values, len(ids))) for ids in targets]
 
-    def _logits(self, hidden: torch.Tensor, adapters: Sequence[Adapter]) -> torch.Tensor:
-        """The logits (rows, vocab) of last hidden states (rows, hidden), from the model's forward pass around a decoder that returns them.
+    def next_logits(self, slots: "np.ndarray", adapters: Sequence[Adapter]) -> torch.Tensor:
+        """The logits (tokens, vocab) after stored tokens, from the model's forward pass around a decoder that returns their states.
 
         Some families scale or cap the head's output (Granite, Cohere, Gemma 2), and adapters may train rows of the head.
         """
+        hidden = self.tree.arena.hidden(slots)
         given, forward = self._output_type(last_hidden_state=hidden[:, None]), self._decoder.forward
         self._decoder.forward = lambda *args, **kwargs: given
         try:
@@ -192,37 +214,51 @@ class KvModel:
         """The argument that names each row's adapter in PEFT's forward pass."""
         return {"adapter_names": [adapter or "__base__" for adapter in adapters]} if self.adapters else {}
 
-    def gather(self, rows: Sequence[tuple[PrefixNode, Adapter]], prefix: int, *, room: int) -> tuple[PreallocatedCache, "np.ndarray"]:
-        """A cache with every row's chain left-padded to `prefix`, with `room` free positions, and the mask of positions with tokens."""
-        slots = np.zeros((len(rows), prefix + room), dtype=np.int64)
+    def gather(
+        self, rows: Sequence[tuple[PrefixNode, Adapter]], prefix: int, *, room: int, shape: StepShape | None = None
+    ) -> tuple[PreallocatedCache, "np.ndarray"]:
+        """A cache with every row's chain left-padded to `prefix`, with `room` free positions, and the mask of positions with tokens.
+
+        For a step of a fixed shape, it has as many rows as that and lies in the space for such steps.
+        """
+        slots = np.zeros((shape.rows if shape else len(rows), prefix + room), dtype=np.int64)
         for i, (node, adapter) in enumerate(rows):
             if node.end:
                 slots[i, prefix - node.end : prefix] = np.concatenate([link.states[adapter].slots for link in node.chain()])
-        cache = self.tree.arena.gather(slots, length=prefix, layers=self.config.num_hidden_layers)
+        into = self.static.space(shape) if shape else ()
+        cache = self.tree.arena.gather(slots, length=prefix, layers=self.config.num_hidden_layers, into=into)
         return cache, slots > 0
 
     def forward(
         self,
         ids: torch.Tensor,
         cache: PreallocatedCache,
-        mask: torch.Tensor | dict[str, torch.Tensor],
+        mask: Mask,
         positions: torch.Tensor,
         adapters: Sequence[Adapter],
         *,
         logits_to_keep: int | torch.Tensor = 0,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Last hidden states (rows, width, hidden), and the logits of all positions, or of those that `logits_to_keep` lists."""
-        output = self.model(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=logits_to_keep,
-            **self._names(adapters),
-        )
+        self._count(len(ids))
+        return self._pass(ids, cache, mask, positions, logits_to_keep=logits_to_keep, **self._names(adapters))
+
+    def static_step(
+        self, ids: torch.Tensor, cache: PreallocatedCache, mask: Mask, positions: torch.Tensor, *, shape: StepShape, first: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same for a step of a fixed shape, whose tokens become the keys of their rows from `first` on."""
+        self._count(len(ids))
+        return self.static.run(self._pass, ids, cache, mask, positions, shape=shape, first=first)
+
+    def _count(self, rows: int) -> None:
         self.counters.forwards += 1
-        self.counters.batch_sizes.append(len(ids))
+        self.counters.batch_sizes.append(rows)
+
+    def _pass(
+        self, ids: torch.Tensor, cache: PreallocatedCache, mask: Mask, positions: torch.Tensor, **options: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        given = {"attention_mask": mask, "position_ids": positions, "past_key_values": cache, "use_cache": True}
+        output = self.model(input_ids=ids, **given, **options)
         assert self._hidden is not None
         return self._hidden, output.logits
 

@@ -5,10 +5,17 @@ A processor without instructions for bfloat16 emulates it in software, many time
 
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 
-from refinery.runtime.run.process_rank import local_process_rank
+from refinery.runtime.run.process_rank import local_process_rank, num_processes
 
 _log = logging.getLogger(__name__)
+_CGROUPS = Path("/sys/fs/cgroup")
+# Of version 2 and 1: the limit, what is used, and the name in memory.stat of files that the kernel keeps while nobody needs the memory.
+_CGROUP_FILES = (
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),
+)
 
 
 def own_device() -> str:
@@ -37,6 +44,33 @@ def this_machine() -> str:
     count, size = memory_here()
     named = f"{count} x {torch.cuda.get_device_name(0)} with {{}}" if count else "no GPU, and {} of memory"
     return named.format(f"{size / 2**30:,.1f} GiB")
+
+
+def free_memory(device: str) -> int:
+    """Bytes that this process may take on a device now; of a machine's own memory, its part of what is available."""
+    import psutil
+    import torch
+
+    module = torch.get_device_module(torch.device(device).type)
+    if hasattr(module, "mem_get_info"):
+        return module.mem_get_info(device)[0]
+    free, left = psutil.virtual_memory().available, left_in_cgroup(_CGROUPS)
+    return (free if left is None else min(free, left)) // num_processes()
+
+
+def left_in_cgroup(folder: Path) -> int | None:
+    """Bytes that a container's limit leaves, of cgroup v2 or v1 by the files that are in `folder`; None without a limit.
+
+    Cached files count as free, because the kernel drops them first.
+    """
+    for limit, used, cached in _CGROUP_FILES:
+        try:
+            most, now = ((folder / name).read_text().strip() for name in (limit, used))
+            stat = dict(line.split() for line in (folder / used).with_name("memory.stat").read_text().splitlines())
+        except OSError:
+            continue
+        return None if most == "max" else max(0, int(most) - int(now) + int(stat.get(cached, 0)))
+    return None
 
 
 def computes_bfloat16(capabilities: Mapping[str, object] | None = None) -> bool:

@@ -4,6 +4,7 @@ import pytest
 
 from benchmarks.infer import run
 from benchmarks.infer.floors import distinct_tokens
+from benchmarks.infer.steps import measure_steps
 from benchmarks.infer.world import Shape, build_tokenizer, find_passages
 
 TINY = Shape(hidden_size=32, intermediate_size=64, layers=1, heads=4, vocabulary=512, question_words=8, passage_words=5)
@@ -36,6 +37,12 @@ def test_a_tree_of_depth_4_fits_a_third_of_its_materialised_size(monkeypatch):
 def test_ra_isf_is_compared_with_algorithm_1():
     figures = run.measure_ra_isf(TINY, number=4)
     assert (figures["identical"], figures["questions"]) == (True, 4)
+
+
+def test_padded_steps_are_compared_with_plain_ones():
+    figures = measure_steps(TINY, rows=2, tokens=4, device="cpu", dtype="float32")
+    assert (figures["equal"], figures["branches"]) == (1.0, 8)
+    assert min(figures["plain"]["ms"], figures["graph"]["ms"]) > 0
 
 
 def test_the_same_query_finds_the_same_passages():

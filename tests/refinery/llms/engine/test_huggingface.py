@@ -11,6 +11,7 @@ from helpers.tiny_llama import tiny_llama
 
 from refinery.contract.segments import Segment
 from refinery.llms.base import Usage
+from refinery.llms.engine.decoding import Branch, decode
 from refinery.llms.engine.huggingface import HuggingFaceLLM
 
 
@@ -191,3 +192,22 @@ def test_who_reads_along_gets_beginnings_of_the_same_text(llm):
     assert len(told) == 3
     assert all(generation.text.startswith(text.rstrip("\ufffd")) for text in told)
     assert generation.token_ids == generate_all(llm, PROMPTS[:1], max_new_tokens=12)[0].token_ids
+
+
+def test_a_new_text_begins_with_the_pass_that_reads_its_prompt(llm, tiny_model):
+    (generation,) = generate_all(llm, PROMPTS[:1], max_new_tokens=4)
+    prompt = llm.context(PROMPTS[0]).token_ids
+    assert llm.counters.forwards == 4  # one reads the prompt, and the last token written is not read
+    assert (llm.counters.prefill_tokens, llm.counters.decode_tokens) == (len(prompt), 4)
+    assert generation.logprobs == pytest.approx(continuation_logprobs(tiny_model, prompt, generation.token_ids), abs=1e-4)
+
+
+def test_a_text_goes_on_after_a_token_that_another_text_has_computed(llm):
+    (first,) = generate_all(llm, PROMPTS[:1], max_new_tokens=5)
+    after = asyncio.run(first.context.generate(max_new_tokens=4))
+    node = first.context.node()
+    branch = Branch(node, None, 9, lambda written: False, 0.0, Usage(), [*first.token_ids], [*first.logprobs])
+    assert None in node.states
+    decode(llm._kv, [branch], newcomers=lambda: 0)
+    assert branch.token_ids == first.token_ids + after.token_ids
+    assert branch.logprobs == pytest.approx([*first.logprobs, *after.logprobs], abs=1e-4)

@@ -129,8 +129,8 @@ def test_long_texts_after_prefixes_of_other_lengths_are_scored_as_a_full_forward
 
 
 def test_what_may_follow_one_token_takes_one_row_of_the_head(llm, monkeypatch):
-    rows, logits = [], llm._kv._logits
-    monkeypatch.setattr(llm._kv, "_logits", lambda hidden, adapters: rows.append(len(hidden)) or logits(hidden, adapters))
+    rows, logits = [], llm._kv.next_logits
+    monkeypatch.setattr(llm._kv, "next_logits", lambda slots, adapters: rows.append(len(slots)) or logits(slots, adapters))
 
     async def run():
         context = llm.context(PROMPTS[0])
