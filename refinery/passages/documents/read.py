@@ -9,12 +9,17 @@ from functools import cache
 from pathlib import Path
 
 from refinery.errors import RecordError, UnreadableDocumentError
+from refinery.passages.documents.asciidoc import read_asciidoc
 from refinery.passages.documents.base import Document
 from refinery.passages.documents.docx import read_docx
+from refinery.passages.documents.eml import read_eml
+from refinery.passages.documents.epub import read_epub
 from refinery.passages.documents.html import read_html
 from refinery.passages.documents.markdown import read_markdown
 from refinery.passages.documents.pdf import read_pdf
 from refinery.passages.documents.plain import read_plain
+from refinery.passages.documents.pptx import read_pptx
+from refinery.passages.documents.rst import read_rst
 from refinery.text import one_line, printable
 
 _logger = logging.getLogger(__name__)
@@ -26,6 +31,12 @@ _READERS: dict[str, Callable[[bytes, Path], Document]] = {
     ".htm": read_html,
     ".pdf": read_pdf,
     ".docx": read_docx,
+    ".pptx": read_pptx,
+    ".epub": read_epub,
+    ".rst": read_rst,
+    ".adoc": read_asciidoc,
+    ".asciidoc": read_asciidoc,
+    ".eml": read_eml,
 }
 DOCUMENT_SUFFIXES = tuple(_READERS)
 _HIDDEN = (".", "~$")  # the second is Word's mark of a file that is open

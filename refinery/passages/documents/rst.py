@@ -1,0 +1,95 @@
+"""reStructuredText by docutils: headings, paragraphs, lists, tables and code. No other file is read, and no raw HTML is kept.
+
+Sphinx's directives and roles, which docutils alone does not know, are read as the text in them.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from refinery.passages.documents.base import Block, Document, Heading, table
+from refinery.passages.documents.encoding import decoded
+from refinery.text import one_line
+
+if TYPE_CHECKING:
+    from docutils.nodes import Element, Node
+
+_DIRECTIVE = re.compile(r"^[ \t]*\.\. ([a-zA-Z][\w:.+-]*)::", re.MULTILINE)
+_ROLE = re.compile(r":([a-zA-Z][\w:.+-]{0,60}):`")
+_TARGET = re.compile(r"\s*<[^<>]*>$")  # of a role's text: `the guide <guide>`
+_NOT_TEXT = frozenset("toctree index currentmodule module highlight literalinclude automodule autoclass autofunction testsetup".split())
+_SETTINGS = {
+    "_disable_config": True,
+    "doctitle_xform": False,
+    "file_insertion_enabled": False,
+    "halt_level": 5,
+    "raw_enabled": False,
+    "report_level": 5,
+    "syntax_highlight": "none",
+}
+
+
+def read_rst(content: bytes, path: Path) -> Document:
+    """The title is that of the only first-level section. Raises RecordError for content that is not text."""
+    from docutils.core import publish_doctree
+
+    text = decoded(content, path)
+    _know_directives(set(_DIRECTIVE.findall(text)))
+    _know_roles(set(_ROLE.findall(text)))
+    return Document(None, list(_elements(publish_doctree(text, settings_overrides=_SETTINGS), 0)))
+
+
+def _know_directives(names: set[str]) -> None:
+    """Let docutils read the content of directives that are not its own."""
+    from docutils import nodes
+    from docutils.parsers.rst import Directive, directives
+    from docutils.parsers.rst.languages import en
+
+    class Unknown(Directive):
+        has_content, optional_arguments, final_argument_whitespace = True, 1, True
+        option_spec: Any = defaultdict(lambda: directives.unchanged)
+
+        def run(self) -> "list[Node]":
+            inside = nodes.container()
+            if self.name not in _NOT_TEXT:
+                inside += [nodes.paragraph("", argument) for argument in self.arguments]
+                self.state.nested_parse(self.content, self.content_offset, inside)
+            return [inside]
+
+    for name in names - en.directives.keys():
+        directives.register_directive(name, Unknown)
+
+
+def _know_roles(names: set[str]) -> None:
+    from docutils import nodes
+    from docutils.parsers.rst import roles
+    from docutils.parsers.rst.languages import en
+
+    def read(role: str, raw: str, text: str, line: int, inliner: Any, options: Any = None, content: Any = None) -> Any:
+        return [nodes.inline(raw, _TARGET.sub("", text).lstrip("~!"))], []
+
+    for name in names - en.roles.keys():
+        roles.register_local_role(name, read)
+
+
+def _elements(node: "Element", level: int, marker: str = "") -> Iterator[Heading | Block]:
+    from docutils import nodes
+
+    for child in node.children:
+        if isinstance(child, nodes.title) and isinstance(node, nodes.section):
+            yield Heading(level, one_line(child.astext()))
+        elif isinstance(child, nodes.Invisible | nodes.system_message | nodes.docinfo):
+            continue
+        elif isinstance(child, nodes.table):
+            rows = child.findall(nodes.row)
+            yield table([entry.astext() for entry in row.children] for row in rows)
+        elif isinstance(child, nodes.FixedTextElement):
+            yield Block(child.astext(), "code")
+        elif isinstance(child, nodes.TextElement):
+            if text := one_line(child.astext()):
+                yield Block(marker + text, "item" if marker else "paragraph")
+            marker = ""
+        elif isinstance(child, nodes.Element):
+            yield from _elements(child, level + isinstance(child, nodes.section), "- " if isinstance(child, nodes.list_item) else marker)
