@@ -36,8 +36,9 @@ def _contents(book: zipfile.ZipFile) -> tuple[str | None, list[str]]:
     items = {item.get("id"): item for item in package.iter("{*}item")}
     read = [items[one.get("idref")] for one in package.iter("{*}itemref") if one.get("idref") in items]
     pages = [item for item in read if item.get("media-type") in _PAGES and "nav" not in (item.get("properties") or "").split()]
+    names = dict.fromkeys(posixpath.normpath(posixpath.join(folder, unquote(page.get("href", "")))) for page in pages)
     titles = [one_line(title.text or "") for title in package.iter("{*}title")]
-    return next(filter(None, titles), None), [posixpath.normpath(posixpath.join(folder, unquote(item.get("href", "")))) for item in pages]
+    return next(filter(None, titles), None), list(names)
 
 
 def _elements(page: bytes, path: Path) -> Iterator[Heading | Block]:

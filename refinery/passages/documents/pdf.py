@@ -35,7 +35,7 @@ def read_pdf(content: bytes, path: Path) -> Document:
     pages = [_text(segments) for segments in without_running_lines(list(_pages(file)))]
     if empty := sum(not page.strip() for page in pages):
         if empty == len(pages):
-            raise RecordError(f"{path}: holds no text on its {empty} page(s); it may be a scan. Run OCR over it (ocrmypdf), or remove it.")
+            raise RecordError(f"{path}: holds no text, so it is probably a scan. Run OCR over it (ocrmypdf), or remove it.")
         _logger.info("%s: %d of %d page(s) hold no text.", path, empty, len(pages))
     if (glued := _share_glued(pages)) > _MOST_GLUED:
         _logger.warning(

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from refinery.errors import RecordError
 from refinery.passages.documents.base import Block, Document, Heading, table
 from refinery.passages.documents.encoding import decoded
 from refinery.text import one_line
@@ -20,11 +21,13 @@ _DIRECTIVE = re.compile(r"^[ \t]*\.\. ([a-zA-Z][\w:.+-]*)::", re.MULTILINE)
 _ROLE = re.compile(r":([a-zA-Z][\w:.+-]{0,60}):`")
 _TARGET = re.compile(r"\s*<[^<>]*>$")  # of a role's text: `the guide <guide>`
 _NOT_TEXT = frozenset("toctree index currentmodule module highlight literalinclude automodule autoclass autofunction testsetup".split())
+_LONGEST_LINE = 10_000  # docutils reads nothing of a text with a longer one, because replacements could make it much longer
 _SETTINGS = {
     "_disable_config": True,
     "doctitle_xform": False,
     "file_insertion_enabled": False,
     "halt_level": 5,
+    "line_length_limit": _LONGEST_LINE,
     "raw_enabled": False,
     "report_level": 5,
     "syntax_highlight": "none",
@@ -32,10 +35,13 @@ _SETTINGS = {
 
 
 def read_rst(content: bytes, path: Path) -> Document:
-    """The title is that of the only first-level section. Raises RecordError for content that is not text."""
+    """The title is that of the only first-level section. Raises RecordError for content that is not text, and for a very long line."""
     from docutils.core import publish_doctree
 
     text = decoded(content, path)
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > _LONGEST_LINE:
+            raise RecordError(f"{path}:{number}: has more than {_LONGEST_LINE:,} letters. Break the line, or remove the file.")
     _know_directives(set(_DIRECTIVE.findall(text)))
     _know_roles(set(_ROLE.findall(text)))
     return Document(None, list(_elements(publish_doctree(text, settings_overrides=_SETTINGS), 0)))
