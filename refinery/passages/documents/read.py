@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from refinery.errors import RecordError, UnreadableDocumentError
+from refinery.installed import install_extra
 from refinery.passages.documents.asciidoc import read_asciidoc
 from refinery.passages.documents.base import Document
 from refinery.passages.documents.docx import read_docx
@@ -98,7 +99,7 @@ def parse_document(content: bytes, path: Path) -> Document:
     except RecordError as error:
         raise UnreadableDocumentError(str(error)) from error
     except ImportError as error:
-        raise RecordError(f'{path}: reading {suffix} needs {error.name}. Install it: pip install "rag-refinery[documents]"') from error
+        raise RecordError(f"{path}: reading {suffix} needs {error.name}. Install it: {install_extra('documents')}") from error
     except MemoryError:
         raise UnreadableDocumentError(f"{path}: needs too much memory to be read. Divide it, or remove it.") from None
     except Exception as error:  # the libraries raise anything for a file that is broken
