@@ -37,7 +37,7 @@ def test_a_name_that_could_control_a_terminal_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("suffix", "library"), [(".pdf", "pypdfium2"), (".docx", "docx"), (".html", "bs4"), (".rst", "docutils"), (".pptx", "pptx")]
+    ("suffix", "library"), [(".pdf", "pypdfium2"), (".docx", "docx"), (".html", "bs4"), (".rst", "docutils.core"), (".pptx", "pptx")]
 )
 def test_a_format_whose_library_is_missing_says_what_to_install(monkeypatch, suffix, library):
     monkeypatch.setitem(sys.modules, library, None)
