@@ -2,7 +2,7 @@
 
 import logging
 from email import message_from_bytes, policy
-from email.message import EmailMessage
+from email.message import MIMEPart
 from pathlib import Path
 
 from refinery.passages.documents.base import Block, Document, Heading, paragraphs
@@ -25,7 +25,7 @@ def read_eml(content: bytes, path: Path) -> Document:
     return Document(one_line(str(message["Subject"] or "")) or None, [Block(headers), *read] if headers and read else read)
 
 
-def _elements(body: EmailMessage, path: Path) -> list[Heading | Block]:
+def _elements(body: MIMEPart, path: Path) -> list[Heading | Block]:
     payload = body.get_payload(decode=True)
     content = payload if isinstance(payload, bytes) else b""
     if body.get_content_subtype() == "html":

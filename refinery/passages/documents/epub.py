@@ -28,11 +28,11 @@ def read_epub(content: bytes, path: Path) -> Document:
 
 def _contents(book: zipfile.ZipFile) -> tuple[str | None, list[str]]:
     """The title, and the names of the chapters' files."""
-    from lxml import etree
+    from lxml.etree import XMLParser, fromstring
 
-    safe = etree.XMLParser(resolve_entities=False, no_network=True)
-    [place, *_] = etree.fromstring(book.read(_CONTAINER), safe).iter("{*}rootfile")
-    package, folder = etree.fromstring(book.read(place.get("full-path", "")), safe), posixpath.dirname(place.get("full-path", ""))
+    safe = XMLParser(resolve_entities=False, no_network=True)
+    [place, *_] = fromstring(book.read(_CONTAINER), safe).iter("{*}rootfile")
+    package, folder = fromstring(book.read(place.get("full-path", "")), safe), posixpath.dirname(place.get("full-path", ""))
     items = {item.get("id"): item for item in package.iter("{*}item")}
     read = [items[one.get("idref")] for one in package.iter("{*}itemref") if one.get("idref") in items]
     pages = [item for item in read if item.get("media-type") in _PAGES and "nav" not in (item.get("properties") or "").split()]
