@@ -1,6 +1,5 @@
-"""E-mail (EML): the subject, who wrote it to whom and when, and the body. Attachments are not read."""
+"""E-mail (EML): the subject, who wrote it to whom and when, the body, and the names of attachments, which are not read."""
 
-import logging
 from email import message_from_bytes, policy
 from email.message import MIMEPart
 from pathlib import Path
@@ -10,16 +9,15 @@ from refinery.passages.documents.encoding import decoded
 from refinery.passages.documents.html import read_html
 from refinery.text import one_line
 
-_logger = logging.getLogger(__name__)
 _HEADERS = ("From", "To", "Date")
 
 
 def read_eml(content: bytes, path: Path) -> Document:
     """The title is the subject. Of a body in two forms, the plain text is read."""
     message = message_from_bytes(content, policy=policy.default)
-    if attached := sum(1 for _ in message.iter_attachments()):
-        _logger.info("%s: %d attachment(s) are not read.", path, attached)
-    headers = "; ".join(f"{name}: {one_line(str(message[name]))}" for name in _HEADERS if message[name])
+    attached = filter(None, (one_line(part.get_filename() or "") for part in message.iter_attachments()))
+    said = {name: one_line(str(message[name] or "")) for name in _HEADERS} | {"Attachments": ", ".join(attached)}
+    headers = "; ".join(f"{name}: {value}" for name, value in said.items() if value)
     body = message.get_body(("plain", "html"))
     read = [] if body is None else _elements(body, path)
     return Document(one_line(str(message["Subject"] or "")) or None, [Block(headers), *read] if headers and read else read)

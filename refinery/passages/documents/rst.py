@@ -1,21 +1,20 @@
-"""reStructuredText by docutils: headings, paragraphs, lists, tables and code. No other file is read, and no raw HTML is kept.
+"""reStructuredText, read as the HTML that docutils makes of it. No other file is read, and no raw HTML is kept.
 
 Sphinx's directives and roles, which docutils alone does not know, are read as the text in them.
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from refinery.errors import RecordError
-from refinery.passages.documents.base import Block, Document, Heading, table
+from refinery.passages.documents.base import Document
 from refinery.passages.documents.encoding import decoded
-from refinery.text import one_line
+from refinery.passages.documents.html import read_html
 
 if TYPE_CHECKING:
-    from docutils.nodes import Element, Node
+    from docutils.nodes import Node
 
 _DIRECTIVE = re.compile(r"^[ \t]*\.\. ([a-zA-Z][\w:.+-]*)::", re.MULTILINE)
 _ROLE = re.compile(r":([a-zA-Z][\w:.+-]{0,60}):`")
@@ -25,8 +24,10 @@ _LONGEST_LINE = 10_000  # docutils reads nothing of a text with a longer one, be
 _SETTINGS = {
     "_disable_config": True,
     "doctitle_xform": False,
+    "embed_stylesheet": False,
     "file_insertion_enabled": False,
     "halt_level": 5,
+    "initial_header_level": 1,
     "line_length_limit": _LONGEST_LINE,
     "raw_enabled": False,
     "report_level": 5,
@@ -36,7 +37,7 @@ _SETTINGS = {
 
 def read_rst(content: bytes, path: Path) -> Document:
     """The title is that of the only first-level section. Raises RecordError for content that is not text, and for a very long line."""
-    from docutils.core import publish_doctree
+    from docutils.core import publish_parts
 
     text = decoded(content, path)
     for number, line in enumerate(text.splitlines(), 1):
@@ -44,7 +45,7 @@ def read_rst(content: bytes, path: Path) -> Document:
             raise RecordError(f"{path}:{number}: has more than {_LONGEST_LINE:,} letters. Break the line, or remove the file.")
     _know_directives(set(_DIRECTIVE.findall(text)))
     _know_roles(set(_ROLE.findall(text)))
-    return Document(None, list(_elements(publish_doctree(text, settings_overrides=_SETTINGS), 0)))
+    return read_html(publish_parts(text, writer="html5", settings_overrides=_SETTINGS)["html_body"].encode(), path)
 
 
 def _know_directives(names: set[str]) -> None:
@@ -78,24 +79,3 @@ def _know_roles(names: set[str]) -> None:
 
     for name in names - en.roles.keys():
         roles.register_local_role(name, read)
-
-
-def _elements(node: "Element", level: int, marker: str = "") -> Iterator[Heading | Block]:
-    from docutils import nodes
-
-    for child in node.children:
-        if isinstance(child, nodes.title) and isinstance(node, nodes.section):
-            yield Heading(level, one_line(child.astext()))
-        elif isinstance(child, nodes.Invisible | nodes.system_message | nodes.docinfo):
-            continue
-        elif isinstance(child, nodes.table):
-            rows = child.findall(nodes.row)
-            yield table([entry.astext() for entry in row.children] for row in rows)
-        elif isinstance(child, nodes.FixedTextElement):
-            yield Block(child.astext(), "code")
-        elif isinstance(child, nodes.TextElement):
-            if text := one_line(child.astext()):
-                yield Block(marker + text, "item" if marker else "paragraph")
-            marker = ""
-        elif isinstance(child, nodes.Element):
-            yield from _elements(child, level + isinstance(child, nodes.section), "- " if isinstance(child, nodes.list_item) else marker)
