@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from refinery.errors import RecordError
 from refinery.passages.documents.base import Block, Document, Heading, paragraphs
-from refinery.passages.documents.pdf_columns import in_reading_order
-from refinery.passages.documents.pdf_running_lines import Page, without_running_lines
-from refinery.passages.documents.pdf_segments import Segment, page_segments
+from refinery.passages.documents.pdf_layout.columns import in_reading_order
+from refinery.passages.documents.pdf_layout.running_lines import Page, without_running_lines
+from refinery.passages.documents.pdf_layout.segments import Segment, page_segments
 from refinery.text import one_line
 
 if TYPE_CHECKING:
