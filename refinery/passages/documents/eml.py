@@ -15,6 +15,8 @@ _HEADERS = ("From", "To", "Date")
 def read_eml(content: bytes, path: Path) -> Document:
     """The title is the subject. Of a body in two forms, the plain text is read."""
     message = message_from_bytes(content, policy=policy.default)
+    while message.get_content_type() == "message/rfc822":  # nothing but another message
+        message = message.get_content()
     attached = filter(None, (one_line(part.get_filename() or "") for part in message.iter_attachments()))
     said = {name: one_line(str(message[name] or "")) for name in _HEADERS} | {"Attachments": ", ".join(attached)}
     headers = "; ".join(f"{name}: {value}" for name, value in said.items() if value)

@@ -35,6 +35,11 @@ def test_a_page_is_read_where_there_is_no_plain_text_and_attachments_are_only_na
     assert parse_document(message.as_bytes(), PATH).elements == [Block(headers), Block("Twelve meters.")]
 
 
+def test_a_message_that_only_holds_another_is_read_as_that_one(message):
+    around = b"Subject: Fwd\nContent-Type: message/rfc822\n\n"
+    assert parse_document(around + message.as_bytes(), PATH) == parse_document(message.as_bytes(), PATH)
+
+
 def test_an_encoding_that_is_declared_wrongly_is_detected():
     text = "Content-Type: text/plain; charset=nonsense\n\nL'été dernier, nous sommes allés à la forêt près de la rivière."
     assert parse_document(text.encode("cp1252"), PATH).elements == [Block(text.partition("\n\n")[2])]
