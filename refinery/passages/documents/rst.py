@@ -45,7 +45,7 @@ def read_rst(content: bytes, path: Path) -> Document:
             raise RecordError(f"{path}:{number}: has more than {_LONGEST_LINE:,} letters. Break the line, or remove the file.")
     _know_directives(set(_DIRECTIVE.findall(text)))
     _know_roles(set(_ROLE.findall(text)))
-    return read_html(publish_parts(text, writer="html5", settings_overrides=_SETTINGS)["html_body"].encode(), path)
+    return read_html(publish_parts(text, writer="html5", settings_overrides=_SETTINGS).get("html_body", "").encode(), path)
 
 
 def _know_directives(names: set[str]) -> None:
