@@ -9,6 +9,7 @@ from refinery.repeated_questions import AskedQuestions
 from refinery.runtime.files.fingerprint import id_number
 
 HELD_OUT = ("test", "validation")
+_FEW = 50  # questions, below which a difference of ten points is likely to be chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,15 @@ def split_questions(questions: Iterable[Question], shares: Mapping[str, float]) 
             asked.add(question.text, question)
             found.by_split.setdefault(splits[question.id], []).append(question.model_copy(update={"split": splits[question.id]}))
     return found
+
+
+def few_questions(what: str, count: int) -> str | None:
+    """A sentence about a split with too few questions to compare systems on."""
+    return (
+        f"{count} {what} questions are few: below {_FEW}, ten points may well be chance. Add documents or questions."
+        if count < _FEW
+        else None
+    )
 
 
 def _by_share(ids: Sequence[str], shares: Mapping[str, float]) -> dict[str, str]:

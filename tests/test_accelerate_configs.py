@@ -1,7 +1,6 @@
 """The accelerate files that ship: what accelerate makes of them, and what they tell their reader."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -34,11 +33,3 @@ def test_every_key_is_known_down_to_the_nested_ones(path):
 @by_name
 def test_the_header_gives_the_command(path):
     assert f"--config_file accelerate_configs/{path.name} " in path.read_text()
-
-
-def test_the_slurm_script_is_valid_shell_and_resumes():
-    script = FOLDER / "launch.slurm"
-    assert subprocess.run(["bash", "-n", str(script)], capture_output=True).returncode == 0
-    text = script.read_text()
-    assert "#SBATCH --requeue" in text
-    assert "--resume" in text

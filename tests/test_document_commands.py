@@ -56,7 +56,6 @@ def _write_project(folder: Path, passage: Passage, trajectories: list[Trajectory
     passages = folder / "handbook" / "runs" / "passages.jsonl"
     new = NewProject(folder / "handbook", PROJECT / "docs", teacher="http://localhost:8000/v1", model="m", base=DEMO_CHECKPOINT)
     new_project(new)
-    passages.parent.mkdir()
     write_records(passages, [passage])
     build_index(passages, passages.with_name("index"), RetrieverConfig(), resume=False)
     for name in ("train", "validation", "test"):

@@ -101,3 +101,11 @@ def test_a_folder_of_data_hides_nothing(command, run, tmp_path):
     done = run(*command)
     assert done.returncode == 0, done.stderr
     assert "example 1" in done.stdout
+
+
+def test_a_papers_recipes_are_copied_and_planned_from_an_empty_folder(run, tmp_path):
+    copied = run("refinery.cli", "recipes", "rq_rag", "--copy", ".")
+    planned = run("refinery.cli", "run", "recipes/rq_rag/reproduce.yaml", "--dry-run")
+
+    assert os.access(tmp_path / "recipes/rq_rag/reproduce.sh", os.X_OK), copied.stderr
+    assert planned.returncode == 0, planned.stderr

@@ -4,8 +4,8 @@ A question is kept if the teacher finds its answer again from its passages, but 
 alone. MuSiQue (Trivedi et al., 2022) filters out questions with shortcuts in this way, with trained models instead of a teacher.
 """
 
-import logging
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import Field
 
 from distill.grading.written_questions import QUESTIONS
-from distill.inputs.held_out_documents import HELD_OUT, TRAIN, Shares, joint_split, splits_of_documents
+from distill.inputs.held_out_documents import HELD_OUT, TRAIN, Shares, joint_split, log_splits, sampled, splits_of_documents
 from distill.inputs.repeats import Repeats
 from distill.label_context import LabelContext
 from distill.label_task import LabeledRows, LabelTask, Pair
@@ -35,8 +35,6 @@ from refinery.retrievers.base import read_passages
 from refinery.runtime.forecast import Range, RowsOf
 from refinery.runtime.recipe import Recipe
 from refinery.text import normalize_answer
-
-_log = logging.getLogger(__name__)
 
 
 class Options(Recipe):
@@ -83,7 +81,7 @@ def rows(recipe: DistillRecipe) -> Iterator[Row]:
     passages = _passages(recipe, options)
     if options.found_within is not None and options.documents and recipe.retriever:
         check_searched(passages, recipe.retriever)
-    splits = splits_of_documents(map(document_of, passages), options.split)
+    splits = _splits(passages, recipe)
     found = [
         Row(
             id=f"{'+'.join(passage.id for passage in some)}#{number}",
@@ -120,15 +118,16 @@ def write_inputs(recipe: DistillRecipe, output: Path) -> None:
     if options.documents:
         write_records(output / "passages.jsonl", _passages(recipe, options))
     if options.split != Shares():
-        _warn_of_unmet_shares(options, {document_of(passage) for passage in _passages(recipe, options)})
+        log_splits(options.split, _splits(_passages(recipe, options), recipe), Counter(row.split for row in rows(recipe)))
 
 
-def _warn_of_unmet_shares(options: Options, documents: set[str]) -> None:
-    splits = set(splits_of_documents(documents, options.split).values())
-    for split in HELD_OUT:
-        if (share := getattr(options.split, split)) and split not in splits:
-            message = "%s: %d document(s) are too few to hold out a share of %s, so none is. Add documents or raise the share."
-            _log.warning(message, f"{options.split.where}: {options.split.key_of(split)}", len(documents), share)
+def _splits(passages: Sequence[Passage], recipe: DistillRecipe) -> dict[str, str]:
+    """The split of each document, by the passages that are asked about."""
+    options: Options = recipe.task_options()
+    sizes: Mapping[str, int] = Counter(map(document_of, passages))
+    if recipe.limit is not None:
+        sizes = sampled(sizes, recipe.limit / options.questions_per_passage)
+    return splits_of_documents(sizes, options.split)
 
 
 def _passages(recipe: DistillRecipe, options: Options) -> Sequence[Passage]:
@@ -259,7 +258,7 @@ def _usable_examples(rows: Sequence[Question], recipe: DistillRecipe) -> list[Qu
     options: Options = recipe.task_options()
     held_out: list[Passage] = []
     if options.split != Shares():
-        splits = splits_of_documents(map(document_of, passages := _passages(recipe, options)), options.split)
+        splits = _splits(passages := _passages(recipe, options), recipe)
         held_out = [passage for passage in passages if splits[document_of(passage)] != TRAIN]
     if usable := usable_examples(rows, hops=options.hops, held_out=held_out):
         return usable

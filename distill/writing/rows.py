@@ -15,10 +15,11 @@ from distill.teacher.teacher import RejectedRow
 from distill.writing.guards import Guards
 from distill.writing.parquet import schema_of, write_parquet
 from distill.writing.rank_agreement import RankAgreement
-from refinery.contract.records import JudgeLabel, Record, RelevanceLabel, Trajectory
+from refinery.contract.records import JudgeLabel, Question, Record, RelevanceLabel, Trajectory
 from refinery.contract.rq_rag_release import release_row
 from refinery.contract.split_name import INPUTS_FILE
 from refinery.prompts.render import rendered_prompts
+from refinery.question_splits import HELD_OUT, few_questions
 from refinery.reporting.causes import Causes
 from refinery.runtime.run.run_dir import RunDir
 
@@ -203,6 +204,8 @@ class LabelWriter:
         for split, rows in self.rows_of_split.items():
             if not rows:
                 yield f"{self.output / split}.jsonl: is empty: no row of this split was labeled. failures.jsonl has the reasons."
+            elif split in HELD_OUT and self._record_types.get(f"{split}.jsonl") is Question and (remark := few_questions(split, rows)):
+                yield f"{self.output / split}.jsonl: {remark}"
         for name, counts in self._labels_of_file.items():
             if len(counts) == 1 and counts.total() > 1:
                 classes = get_args(self._record_types[name].model_fields["label"].annotation)

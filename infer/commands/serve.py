@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="more decoders, chosen by name; overrides of keys in all recipes",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only); another needs a key")
-    parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0 chooses a free one (default: 8000)")
+    parser.add_argument("--port", type=int, default=8080, help="port to listen on; 0 chooses a free one (default: 8080)")
     parser.add_argument("--api-key-env", metavar="NAME", help="environment variable that holds the key clients must send")
     parser.add_argument("--timeout-seconds", type=float, default=600.0, help="time limit for one question (default: 600)")
     parser.add_argument("--sources", action="store_true", help="list the passages that were read under each answer")
@@ -48,7 +48,9 @@ def run(arguments: argparse.Namespace) -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn"):
             raise
-        raise RecipeError(f"serving needs {error.name}. Install it: pip install 'rag-refinery[serve]'") from None
+        from refinery.installed import install_extra
+
+        raise RecipeError(f"serving needs {error.name}. Install it: {install_extra('serve')}") from None
     options = ServeOptions(
         timeout_seconds=arguments.timeout_seconds,
         steps=not arguments.no_steps,

@@ -14,12 +14,12 @@ from infer.evaluation.tables.comparison import Line, main_metric
 from infer.modules.base import UNREAD
 from infer.recipe import RUN_KEYS, pipeline_recipe
 from refinery.errors import PluginError, RunDirError
+from refinery.question_splits import few_questions
 from refinery.runtime.files.jsonl import written_to
 from refinery.runtime.recipe import read_values
 from refinery.runtime.run.run_dir import RunDir, read_metrics, read_run
 from refinery.tasks.base import load_task
 
-_FEW = 50  # questions, below which a difference of ten points is likely to be chance
 _MANY_UNREAD = 0.1  # of all replies
 
 # The line of each system by the name of its run's folder.
@@ -113,8 +113,8 @@ def _against_others(tested: Sequence[Path], on_test: Lines, metric: str, *, base
 def _remarks(on_test: Lines, on_validation: Lines, metric: str) -> Iterator[str]:
     for lines, what in ((on_test, "test"), (on_validation, "validation")):
         count = min(line.questions for line in lines.values())
-        if count < _FEW:
-            yield f"{count} {what} questions are few: below {_FEW}, ten points may well be chance. Add documents or questions."
+        if remark := few_questions(what, count):
+            yield remark
     for name, line in on_test.items():
         run = line.system.run
         look = f"Look at its answers: refinery view {run.path}"

@@ -19,12 +19,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--method", choices=("rq_rag", "ra_isf"), default="rq_rag", help="how the trained model answers (default: rq_rag)")
     parser.add_argument("--questions", type=Path, metavar="FILE", help="your own questions with answers, instead of generated ones")
     parser.add_argument("--reader", default="jsonl", help="the schema of --questions, such as hotpotqa (default: Refinery's own)")
+    parser.add_argument("--skip-unreadable", action="store_true", help="leave out documents that cannot be read, now and in every run")
     parser.add_argument("--labels", type=Path, metavar="FOLDER", help="your own labels, TASK/train.jsonl and TASK/validation.jsonl")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Write the project and name the next command."""
-    from refinery.project.new import NewProject, new_project
+    from refinery.project.new import PASSAGES, NewProject, new_project
+    from refinery.project.preview import preview_lines
     from refinery.text import printable
 
     written = new_project(
@@ -39,10 +41,12 @@ def run(arguments: argparse.Namespace) -> None:
             questions=arguments.questions,
             reader=arguments.reader,
             labels=arguments.labels,
+            skip_unreadable=arguments.skip_unreadable,
         )
     )
-    for path in written:
-        print(printable(str(path)))
+    cut = arguments.project / PASSAGES
+    for line in [*map(str, written), *(preview_lines(cut) if cut.exists() else [])]:
+        print(printable(line))
     _print_faults(arguments.project)
     print(printable(f"next: refinery run {arguments.project} --dry-run"))
 

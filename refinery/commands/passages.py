@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 GROUP = "Retrieval"
-HELP = "cut a folder of documents (text, Markdown, HTML, PDF, DOCX) into passages, or bring passages up to date with it"
+HELP = "cut a folder of documents (text, Markdown, HTML, PDF, Word, ...) into passages, or bring passages up to date with it"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -73,3 +73,5 @@ def _copy(files: Sequence[PurePath], folder: Path) -> None:
     for file in files:
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(shipped(file), folder / file)
+        if file.suffix == ".sh":  # a wheel does not keep the permission
+            (folder / file).chmod(0o755)

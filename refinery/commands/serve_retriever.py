@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipe", type=Path, metavar="RECIPE", help="a retriever's recipe, or the folder of an index")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="overrides of the recipe, such as cache=searches.sqlite")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only); any other needs a key")
-    parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0 takes a free one (default: 8000)")
+    parser.add_argument("--port", type=int, default=8081, help="port to listen on; 0 takes a free one (default: 8081)")
     parser.add_argument("--api-key-env", metavar="NAME", help="environment variable with the key that clients must send")
     parser.add_argument("--topk", type=int, default=3, help="hits for a request without topk (default: 3, as in Search-R1)")
 

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Write one file per split and print how many questions each has."""
     from refinery.contract.records import write_records
-    from refinery.question_splits import split_questions
+    from refinery.question_splits import HELD_OUT, few_questions, split_questions
     from refinery.questions.base import check_ids, read_named_questions, repeated_id
     from refinery.text import printable
 
@@ -36,6 +36,9 @@ def run(arguments: argparse.Namespace) -> None:
         write_records(arguments.output / f"{split}.jsonl", kept)
     counts = ", ".join(f"{split} {len(kept)}" for split, kept in found.by_split.items())
     print(printable(f"{arguments.output}: {counts}"))
+    for split in filter(found.by_split.get, HELD_OUT):
+        if remark := few_questions(split, len(found.by_split[split])):
+            print(remark)
     for repeated, how in ((found.same, "the same"), (found.nearly_the_same, "nearly the same")):
         if repeated:
             one, other = repeated[0]

@@ -60,11 +60,6 @@ def _unpacked(path: Path, packed: BinaryIO | None = None) -> Iterator[BinaryIO]:
         raise RecordError(f"{path}: is damaged, or no gzip file ({error}). Download it again.") from None
 
 
-def decoded(content: bytes, path: Path) -> str:
-    """The text of a file's content. Raises RecordError naming the line that is not UTF-8."""
-    return "".join(line_text(line, path, number) for number, line in enumerate(content.splitlines(keepends=True), 1))
-
-
 def line_text(line: bytes, path: Path, number: int) -> str:
     """The text of the `number`-th line of a file. Raises RecordError when it is not UTF-8."""
     try:

@@ -5,6 +5,7 @@ file that it does not describe, everything is cut again.
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -159,9 +160,10 @@ def _lines_of(output: Path, stored: PassagesManifest | None) -> Iterator[_Earlie
 def _cut(
     files: dict[str, Path], file: BinaryIO, settings: SplitSettings, stored: PassagesManifest | None, earlier: _EarlierLines | None
 ) -> CutFolder:
-    """Write the lines of every document that can be read."""
+    """Write the lines of every document that can be read. The others are named, those with the same fault in one line."""
     written = CutFolder(settings)
     before = {document.path: document.content_hash for document in stored.documents} if stored else {}
+    reasons: defaultdict[str, list[str]] = defaultdict(list)
     with Progress("cut documents", total=len(files)) as progress:
         for name, path in files.items():
             progress.advance()
@@ -172,13 +174,15 @@ def _cut(
                     content, path, name, content_hash, settings
                 )
             except UnreadableDocumentError as error:
-                _logger.warning("%s", error)
+                reasons[str(error).removeprefix(f"{path}: ")].append(name)
                 written.unreadable.append(name)
                 continue
             file.write(lines)
             written.documents.append(document)
             kind = written.added if name not in before else written.unchanged if before[name] == content_hash else written.changed
             kind.append(name)
+    for reason, names in reasons.items():
+        _logger.warning("%s: %s", ", ".join(names), reason)
     written.removed.extend(sorted(before.keys() - files.keys()))
     return written
 

@@ -9,7 +9,9 @@ from typing import Any, Literal
 
 from refinery.errors import CheckpointError, LLMError, RecipeError, RunDirError
 from refinery.llms.served.endpoint import ServedModelConfig
-from refinery.passages.sources import estimate_count
+from refinery.passages.passages_file import write_passages
+from refinery.passages.settings import DEFAULT_SETTINGS
+from refinery.passages.sources import estimate_count, passage_files
 from refinery.project.project import read_project
 from refinery.questions.base import find_reader
 from refinery.runtime.files.jsonl import written_to
@@ -23,6 +25,7 @@ TRAINED: dict[str, tuple[str, ...]] = {"rq_rag": ("refinement",), "ra_isf": ("se
 _FROM_THE_BASE = frozenset({"self_knowledge"})  # labels that come from the base itself
 _TUNED = ("reader",)  # what every method is compared with: a trained model that searches once
 _LIST_SECONDS = 10.0
+PASSAGES = "runs/passages.jsonl"  # in the project's folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +46,11 @@ class NewProject:
     questions: Path | None = None
     reader: str = "jsonl"
     labels: Path | None = None
+    skip_unreadable: bool = False
 
 
 def new_project(new: NewProject) -> list[Path]:
-    """Write the project and return its files.
+    """Write the project, with the passages that its documents are cut into, and return the other files.
 
     Raises RunDirError when the folder is in use, RecordError for documents that cannot be read, RecipeError, CheckpointError and LLMError
     for the other parts.
@@ -56,11 +60,13 @@ def new_project(new: NewProject) -> list[Path]:
     values = _values(new)
     files = {new.folder / name: text for name, text in _rendered(values)}
     try:
+        if not values["are_passages"]:  # now, so that documents which cannot be read are known before anything is paid for
+            write_passages(new.documents, new.folder / PASSAGES, DEFAULT_SETTINGS, skip_unreadable=new.skip_unreadable)
         for path, text in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             with written_to(path):
                 path.write_text(text, encoding="utf-8")
-    except OSError:  # half a project would be in the way of the next one
+    except BaseException:  # half a project would be in the way of the next one
         rmtree(new.folder, ignore_errors=True)
         raise
     read_project(new.folder)
@@ -71,7 +77,9 @@ def _values(new: NewProject) -> dict[str, Any]:
     """What the template needs, after checks of everything that was given."""
     if not new.documents.exists():
         raise RecipeError(f"--documents {new.documents}: does not exist. Name a folder of documents, or a file of passages.")
-    estimate_count(new.documents)  # reads the first of them
+    are_passages = new.documents.is_file() or bool(passage_files(new.documents))
+    if are_passages:
+        estimate_count(new.documents)  # reads the first of them
     teacher = _teacher(new)
     if new.base is None and teacher is None:
         raise RecipeError("--base or --model is needed: name the model to train, or an endpoint's model that answers without training.")
@@ -82,7 +90,10 @@ def _values(new: NewProject) -> dict[str, Any]:
         "folder": str(new.folder),
         "name": new.folder.resolve().name,
         "documents": _from(new.folder, new.documents),
-        "are_passages": new.documents.is_file(),
+        "are_passages": are_passages,
+        "passages": PASSAGES,
+        "words_per_passage": DEFAULT_SETTINGS.words_per_passage,
+        "skip_unreadable": new.skip_unreadable,
         "teacher": teacher,
         "base": _base(new),
         "dtype": _dtype() if new.base else None,

@@ -137,7 +137,7 @@ def _of_command(job: Job, expected: Expected, command_of: CommandOf) -> Forecast
     source = next(takewhile(lambda word: not word.startswith("-"), job.words), "")
     if job.output is None or job.output.suffix != ".jsonl" or not Path(source).exists():
         return _of_words((job.command, *job.words), expected, command_of)
-    count = estimate_count(Path(source))
+    count = estimate_count(job.output if job.output.exists() else Path(source))  # what was cut before tells more than the files' size
     return Forecast(count, writes={job.output: count})
 
 

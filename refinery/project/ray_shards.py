@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from refinery.errors import PluginError, RecipeError, RunDirError
+from refinery.installed import install_extra
 from refinery.project.jobs import COMMAND
 from refinery.project.process import StepFailed, end_with_parent, last_line
 from refinery.runtime.recipe import read_values
@@ -185,5 +186,5 @@ def load_ray() -> Any:
     try:
         import ray  # pyright: ignore[reportMissingImports] -- an extra of its own
     except ModuleNotFoundError:
-        raise PluginError("Ray is not installed. Install it: pip install 'rag-refinery[ray]'") from None
+        raise PluginError(f"Ray is not installed. Install it: {install_extra('ray')}") from None
     return ray

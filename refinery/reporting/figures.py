@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from refinery.errors import RunDirError
+from refinery.installed import install_extra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,7 +60,7 @@ def save_figure(panels: Sequence[Panel], output: Path, *, only: Sequence[str] = 
         from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ModuleNotFoundError:
-        raise RunDirError("plots need matplotlib. Install it: pip install 'rag-refinery[plots]'") from None
+        raise RunDirError(f"plots need matplotlib. Install it: {install_extra('plots')}") from None
     with rc_context(_STYLE):
         columns = min(len(chosen), 2)
         rows = math.ceil(len(chosen) / columns)

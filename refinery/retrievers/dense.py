@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from refinery.contract.records import Passage, Question
+from refinery.installed import install_extra
 from refinery.passages.corpus import Corpus, batches, corpus_hash, searched_text
 from refinery.retrievers.base import Hit, Indexing, IndexOptions, Retriever, RetrieverConfig, RetrieverPlugin, corpus_in_memory
 from refinery.retrievers.index.manifest import open_index
@@ -126,5 +127,5 @@ def _vectors_module(options: Options) -> Any:
     try:
         from refinery.retrievers.index import vectors
     except ImportError:
-        raise options.fault("faiss", 'needs the extra for vectors. Install it: pip install "rag-refinery[dense]"') from None
+        raise options.fault("faiss", f"needs the extra for vectors. Install it: {install_extra('dense')}") from None
     return vectors

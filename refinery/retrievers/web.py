@@ -11,6 +11,7 @@ from pydantic import Field
 
 from refinery.contract.records import Passage, Question
 from refinery.errors import RetrievalError
+from refinery.installed import install_extra
 from refinery.retrievers.base import Hit, Retriever, RetrieverConfig, RetrieverPlugin
 from refinery.runtime.concurrency.batching import Batcher, in_thread
 from refinery.runtime.files.fingerprint import text_fingerprint
@@ -81,7 +82,7 @@ def _ddgs(options: Options) -> Find:
     try:
         from ddgs import DDGS  # pyright: ignore[reportMissingImports]  # of the extra `web`, which `dev` leaves out
     except ImportError:
-        raise options.fault("backend", 'web search needs the extra. Install it: pip install "rag-refinery[web]"') from None
+        raise options.fault("backend", f"web search needs the extra. Install it: {install_extra('web')}") from None
     return lambda query, k: DDGS(timeout=options.timeout_seconds).text(query, region=options.region, backend=options.backend, max_results=k)
 
 

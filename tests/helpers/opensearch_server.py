@@ -20,6 +20,7 @@ class OpenSearchDouble:
     def __init__(self, answer=lambda method, path: None) -> None:
         self.indices: dict[str, dict[str, Any]] = {}
         self.requests: list[tuple[str, str, dict[str, str]]] = []
+        self.bodies: list[Any] = []
         self._answer = answer
 
     def app(self) -> web.Application:
@@ -30,6 +31,7 @@ class OpenSearchDouble:
     async def _handle(self, request: web.Request) -> web.Response:
         path, text = request.match_info["path"], await request.text()
         self.requests.append((request.method, path, dict(request.headers)))
+        self.bodies += map(json.loads, text.splitlines())
         status, value = self._answer(request.method, path) or self._reply(request.method, path.split("/"), text)
         return web.Response(status=status, text=json.dumps(value), content_type="application/json")
 

@@ -9,6 +9,7 @@ from itertools import takewhile
 from pathlib import Path
 
 import pytest
+import yaml
 from helpers.paper_tables import runs_of
 
 from refinery.cli import main
@@ -60,6 +61,17 @@ def test_every_path_that_a_step_reads_was_made_by_an_earlier_step_or_is_a_downlo
             path = Path(text)
             assert path.suffix == ".sqlite" or any(_gives(other, path) for other in made), f"{job.name}: {text}"
         made += written(job)
+
+
+@by_paper
+def test_what_the_papers_own_recipes_ask_is_downloaded_under_that_name(file: Path) -> None:
+    """The recipes that the steps name also work alone, without the questions that a step gives them."""
+    downloads = {path for job in jobs(file).values() if job.command == "download" for path in written(job)}
+    named_by_steps = {
+        word for job in jobs(file).values() if job.command == "infer" for word in job.words[:1] if word.startswith("recipes/")
+    }
+    asked = {path: yaml.safe_load(shipped(path).read_text())["questions"] for path in named_by_steps if file.parent.name in path}
+    assert [text for texts in asked.values() for text in texts if text.startswith("data/") and Path(text) not in downloads] == []
 
 
 def _gives(made: Path, path: Path) -> bool:

@@ -19,6 +19,7 @@ from uuid import uuid4
 
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError, LLMError
+from refinery.installed import install_extra
 from refinery.llms.served.endpoint import RefusedRequest, UnusableEndpoint
 from refinery.llms.vllm.keys import VllmKeys
 from refinery.llms.weights.checkpoint import check_template, load_tokenizer, read_adapter_config
@@ -97,7 +98,7 @@ def _shut_down(loaded: list[Any]) -> None:
 def check_vllm(keys: VllmKeys, key: str) -> None:
     """Raise RecipeError, about the recipe's `key` that asks for vLLM, if it is not installed or a launcher started several processes."""
     if getattr(find_spec("vllm"), "origin", None) is None:  # a mere folder of this name has none
-        raise keys.fault(key, "vLLM is not installed. Install it: pip install 'rag-refinery[vllm]'")
+        raise keys.fault(key, f"vLLM is not installed. Install it: {install_extra('vllm')}")
     if (processes := num_processes()) > 1:
         raise keys.fault(
             key, f"each of {processes} processes would load vLLM on the same GPUs. Start one, and set tensor_parallel, or run shards."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from refinery.passages.documents.base import Block, Document, Heading, paragraphs, table
-from refinery.passages.lines import decoded
+from refinery.passages.documents.encoding import decoded
 from refinery.text import one_line
 
 if TYPE_CHECKING:
@@ -25,22 +25,26 @@ _NESTING = 100  # of quotations and lists; the parser leaves out anything deeper
 
 
 def read_markdown(content: bytes, path: Path) -> Document:
-    """The title comes from the front matter, which is otherwise ignored. Raises RecordError for text that is not UTF-8."""
-    text = decoded(content, path)
-    tokens = _parser(front_matter=True).parse(text)
+    """The title comes from the front matter, which is otherwise ignored. Raises RecordError for content that is not text."""
+    return markdown_document(decoded(content, path))
+
+
+def markdown_document(text: str, *, html: bool = True) -> Document:
+    """The document that Markdown describes. Without `html`, tags are text."""
+    tokens = _parser(front_matter=True, html=html).parse(text)
     title = _title(tokens[0].content) if tokens and tokens[0].type == "front_matter" else ""
     if title is None:  # two horizontal rules with text between them
-        tokens = _parser(front_matter=False).parse(text)
+        tokens = _parser(front_matter=False, html=html).parse(text)
     return Document(title or None, _Elements(tokens).found)
 
 
 @cache
-def _parser(*, front_matter: bool) -> "MarkdownIt":
+def _parser(*, front_matter: bool, html: bool) -> "MarkdownIt":
     from markdown_it import MarkdownIt
     from mdit_py_plugins.footnote import footnote_plugin
     from mdit_py_plugins.front_matter import front_matter_plugin
 
-    parser = MarkdownIt("commonmark", {"maxNesting": _NESTING}).enable(["table", "strikethrough"]).use(footnote_plugin)
+    parser = MarkdownIt("commonmark", {"maxNesting": _NESTING, "html": html}).enable(["table", "strikethrough"]).use(footnote_plugin)
     return parser.use(front_matter_plugin) if front_matter else parser
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from refinery.errors import RecordError
 from refinery.passages.documents.base import Block, Document, Heading, paragraphs
-from refinery.passages.documents.pdf_columns import in_reading_order
-from refinery.passages.documents.pdf_running_lines import Page, without_running_lines
-from refinery.passages.documents.pdf_segments import Segment, page_segments
+from refinery.passages.documents.pdf_layout.columns import in_reading_order
+from refinery.passages.documents.pdf_layout.running_lines import Page, without_running_lines
+from refinery.passages.documents.pdf_layout.segments import Segment, page_segments
 from refinery.text import one_line
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def read_pdf(content: bytes, path: Path) -> Document:
     pages = [_text(segments) for segments in without_running_lines(list(_pages(file)))]
     if empty := sum(not page.strip() for page in pages):
         if empty == len(pages):
-            raise RecordError(f"{path}: holds no text on its {empty} page(s); it may be a scan. Run OCR over it (ocrmypdf), or remove it.")
+            raise RecordError(f"{path}: holds no text, so it is probably a scan. Run OCR over it (ocrmypdf), or remove it.")
         _logger.info("%s: %d of %d page(s) hold no text.", path, empty, len(pages))
     if (glued := _share_glued(pages)) > _MOST_GLUED:
         _logger.warning(

@@ -9,12 +9,18 @@ from functools import cache
 from pathlib import Path
 
 from refinery.errors import RecordError, UnreadableDocumentError
+from refinery.installed import install_extra
+from refinery.passages.documents.asciidoc import read_asciidoc
 from refinery.passages.documents.base import Document
 from refinery.passages.documents.docx import read_docx
+from refinery.passages.documents.eml import read_eml
+from refinery.passages.documents.epub import read_epub
 from refinery.passages.documents.html import read_html
 from refinery.passages.documents.markdown import read_markdown
 from refinery.passages.documents.pdf import read_pdf
 from refinery.passages.documents.plain import read_plain
+from refinery.passages.documents.pptx import read_pptx
+from refinery.passages.documents.rst import read_rst
 from refinery.text import one_line, printable
 
 _logger = logging.getLogger(__name__)
@@ -26,6 +32,12 @@ _READERS: dict[str, Callable[[bytes, Path], Document]] = {
     ".htm": read_html,
     ".pdf": read_pdf,
     ".docx": read_docx,
+    ".pptx": read_pptx,
+    ".epub": read_epub,
+    ".rst": read_rst,
+    ".adoc": read_asciidoc,
+    ".asciidoc": read_asciidoc,
+    ".eml": read_eml,
 }
 DOCUMENT_SUFFIXES = tuple(_READERS)
 _HIDDEN = (".", "~$")  # the second is Word's mark of a file that is open
@@ -87,7 +99,7 @@ def parse_document(content: bytes, path: Path) -> Document:
     except RecordError as error:
         raise UnreadableDocumentError(str(error)) from error
     except ImportError as error:
-        raise RecordError(f'{path}: reading {suffix} needs {error.name}. Install it: pip install "rag-refinery[documents]"') from error
+        raise RecordError(f"{path}: reading {suffix} needs {error.name}. Install it: {install_extra('documents')}") from error
     except MemoryError:
         raise UnreadableDocumentError(f"{path}: needs too much memory to be read. Divide it, or remove it.") from None
     except Exception as error:  # the libraries raise anything for a file that is broken

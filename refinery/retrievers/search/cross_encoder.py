@@ -9,6 +9,7 @@ from pydantic import Field
 
 from refinery.contract.plain_text import hide_added_tokens
 from refinery.errors import CheckpointError, conversion_remedy
+from refinery.installed import install_extra
 from refinery.runtime.concurrency.batching import Batcher, in_thread
 from refinery.runtime.recipe import Recipe
 
@@ -32,7 +33,7 @@ def load_cross_encoder(config: CrossEncoderConfig) -> "CrossEncoder":
     Raises CheckpointError for a model that cannot be loaded or does not rerank, RecipeError without its extra.
     """
     if find_spec("sentence_transformers") is None:
-        raise config.fault("model", 'a cross-encoder needs an extra. Install it: pip install "rag-refinery[dense]"')
+        raise config.fault("model", f"a cross-encoder needs an extra. Install it: {install_extra('dense')}")
     return _loaded(config.model_dump_json(include=set(CrossEncoderConfig.model_fields)))
 
 

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from refinery.contract.plain_text import hide_added_tokens
 from refinery.errors import CheckpointError, RetrievalError, conversion_remedy
+from refinery.installed import install_extra
 from refinery.runtime.recipe import Recipe
 
 _CHARACTERS_PER_TOKEN = 32  # more than any text has; characters past the limit are never read, so they need no tokenizing
@@ -36,7 +37,7 @@ class EncoderConfig(Recipe):
 def load_encoder(config: EncoderConfig) -> "Encoder":
     """The encoder of a configuration, loaded once. Raises CheckpointError when it cannot be loaded, RecipeError without its extra."""
     if not config.base_url and find_spec("sentence_transformers") is None:
-        raise config.fault("model", 'an encoder on this machine needs an extra. Install it: pip install "rag-refinery[dense]"')
+        raise config.fault("model", f"an encoder on this machine needs an extra. Install it: {install_extra('dense')}")
     return _loaded(config.model_dump_json())
 
 

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from refinery.contract.records import Passage, Question, Record, write_records
 from refinery.errors import RetrievalError
+from refinery.installed import install_extra
 from refinery.passages.corpus import batches, read_written
 from refinery.retrievers.base import EstimateBytes, Hit, Indexing, Retriever, RetrieverConfig, RetrieverPlugin
 from refinery.retrievers.index.manifest import open_index
@@ -213,8 +214,7 @@ class Engine(Retriever, ABC, Generic[AnyOptions]):
         try:
             return import_module(module)
         except ImportError:
-            install = f'Install it: pip install "rag-refinery[{self.name}]"'
-            raise self._options.fault("collection", f"{self.name} needs its extra. {install}") from None
+            raise self._options.fault("collection", f"{self.name} needs its extra. Install it: {install_extra(self.name)}") from None
 
 
 def engine_plugin(engine: Callable[[Any], Engine[Any]], options: type[EngineOptions], estimate_bytes: EstimateBytes) -> RetrieverPlugin:

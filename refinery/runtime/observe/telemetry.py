@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from refinery.installed import install_extra
 from refinery.version import __version__
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def _exporter(signal: str, name: str) -> Any:
         name = "otlp_proto_grpc" if protocol == "grpc" else "otlp_proto_http"
     for found in entry_points(group=f"opentelemetry_{signal}_exporter", name=name):
         return found.load()()
-    raise LookupError(f"no exporter '{name}' of {signal}. Install the extra: pip install 'rag-refinery[observe]'")
+    raise LookupError(f"no exporter '{name}' of {signal}. Install the extra: {install_extra('observe')}")
 
 
 def _set_up(exporters: Mapping[str, list[Any]]) -> None:

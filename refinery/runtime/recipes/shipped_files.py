@@ -27,9 +27,9 @@ def shipped(name: str | PurePath) -> Path:
 
 
 def accelerate_file(name: str | PurePath) -> Path:
-    """The accelerate file at that path, or else the shipped one of that name. Raises RecipeError if there is neither."""
+    """The accelerate file of that name which ships, or else the one at that path, here or among those that ship. Raises RecipeError."""
     by_name = shipped(f"{ACCELERATE_CONFIGS}/{name}.yaml")
-    file = by_name if by_name.exists() else Path(name)
+    file = by_name if by_name.exists() else found(name)
     if not file.is_file():
         names = sorted(each.stem for each in shipped(ACCELERATE_CONFIGS).glob("*.yaml"))
         hint = did_you_mean(str(name), names)

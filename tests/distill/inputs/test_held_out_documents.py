@@ -2,27 +2,41 @@ from collections import Counter
 
 import pytest
 
-from distill.inputs.held_out_documents import Shares, joint_split, splits_of_documents
+from distill.inputs.held_out_documents import Shares, joint_split, sampled, splits_of_documents
 from refinery.errors import RecipeError
 from refinery.runtime.recipe import build_recipe
 
 TENTHS = Shares(validation=0.1, test=0.1)
 
 
-def documents(count, name="document"):
-    return [f"{name}-{number}.md" for number in range(count)]
+def documents(count, name="document", size=1):
+    return {f"{name}-{number}.md": size for number in range(count)}
 
 
-def test_each_split_gets_its_share_of_many_documents():
-    counts = Counter(splits_of_documents(documents(5_000), Shares(validation=0.1, test=0.2)).values())
-    assert counts["validation"] == pytest.approx(500, rel=0.1)
-    assert counts["test"] == pytest.approx(1_000, rel=0.1)
+def test_each_split_gets_its_share_of_the_questions():
+    sizes = {f"{number}.md": 1 + number % 40 for number in range(63)}
+    splits = splits_of_documents(sizes, TENTHS)
+    counts = Counter(splits[document] for document, size in sizes.items() for _ in range(size))
+    assert counts["validation"] == pytest.approx(sum(sizes.values()) / 10, abs=1)
+    assert counts["test"] == pytest.approx(sum(sizes.values()) / 10, abs=1)
 
 
-def test_adding_documents_moves_none_of_the_others():
+def test_a_document_that_is_larger_than_a_share_trains():
+    splits = splits_of_documents({**documents(40, size=10), "large.md": 200}, TENTHS)
+    assert splits["large.md"] == "train"
+    assert set(splits.values()) == {"train", "validation", "test"}
+
+
+def test_adding_a_document_moves_few_of_the_others():
     before = splits_of_documents(documents(200), TENTHS)
-    after = splits_of_documents([*documents(300, "added"), *documents(200)], TENTHS)
-    assert {name: after[name] for name in before} == before
+    after = splits_of_documents({**documents(10, "added"), **documents(200)}, TENTHS)
+    assert sum(after[name] != split for name, split in before.items()) <= 6
+
+
+def test_a_sample_is_as_even_as_that_of_the_questions():
+    assert sampled({"a.md": 100, "b.md": 3, "c.md": 20}, 23) == {"a.md": 10, "b.md": 3, "c.md": 10}
+    assert sampled({"a.md": 2}, 100) == {"a.md": 2}
+    assert sampled({}, 1) == {}
 
 
 def test_another_validation_share_moves_no_test_document():

@@ -26,7 +26,7 @@ def test_the_command_prints_what_changed(go, tmp_path):
     )
     (tmp_path / "docs" / "oslo.md").write_text("Oslo")
     assert go()[1].endswith("Documents: 1 added, 0 changed, 0 removed, 1 unchanged.\n")
-    (tmp_path / "docs" / "bad.md").write_bytes(b"\xff")
+    (tmp_path / "docs" / "bad.md").write_bytes(bytes(range(256)))
     assert go("--skip-unreadable")[1].endswith("Documents: 0 added, 0 changed, 0 removed, 2 unchanged, 1 unreadable.\n")
 
 

@@ -137,14 +137,16 @@ def test_a_file_that_others_wrote_is_not_overwritten(output, cut):
 
 
 def test_documents_that_cannot_be_read_are_all_named_and_left_out_on_request(folder, output, cut, caplog):
-    (folder / "bad.txt").write_bytes(b"\xff")
+    (folder / "bad.txt").write_bytes(bytes(range(256)))
+    (folder / "bad.md").write_bytes(bytes(range(256)))
     (folder / "worse.docx").write_bytes(b"no")
-    with pytest.raises(RecordError, match=r"docs: bad.txt, worse.docx cannot be read, for the reasons above. .*--skip-unreadable"):
+    with pytest.raises(RecordError, match=r"docs: bad.md, bad.txt, worse.docx cannot be read, for the reasons above. .*--skip-unreadable"):
         cut()
     assert not list(output.parent.iterdir())
-    assert ["bad.txt:1: not UTF-8" in message or "worse.docx: is broken" in message for message in caplog.messages] == [True, True]
+    assert [message.partition(",")[0] for message in caplog.messages] == ["bad.md", "worse.docx: is broken"]
+    assert caplog.messages[0].startswith("bad.md, bad.txt: is not UTF-8, nor text in another encoding")
     written = cut(skip_unreadable=True)
-    assert (len(written.documents), written.unreadable) == (2, ["bad.txt", "worse.docx"])
+    assert (len(written.documents), written.unreadable) == (2, ["bad.md", "bad.txt", "worse.docx"])
 
 
 def test_documents_without_text_are_named(folder, cut, caplog):

@@ -63,12 +63,6 @@ def test_a_documents_byte_order_mark_is_not_part_of_its_heading(tmp_path):
     assert list(iter_passages(tmp_path)) == [Passage(id="a.md:1", title="Lyon", text="A city.")]
 
 
-def test_a_document_that_is_not_utf8_is_named_by_file_and_line(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"fine\nalso fine\nbad \xff byte\n")
-    with pytest.raises(RecordError, match=r"a\.txt:3: not UTF-8 at byte 4 of the line"):
-        list(iter_passages(tmp_path))
-
-
 def test_a_parquet_file_with_bytes_that_are_no_text_is_named(tmp_path):
     text = pa.array([b"fine", b"\xff"], type=pa.binary()).view(pa.string())
     pq.write_table(pa.table({"id": ["1", "2"], "text": text}), tmp_path / "p.parquet")

@@ -29,8 +29,8 @@ def at(folder: Path) -> Path:
 
 def _new(at: Path, **changes: object) -> dict[str, Job]:
     """The steps of a new project."""
-    given = {"teacher": URL, "model": "m", "base": DEMO_CHECKPOINT} | changes
-    new_project(NewProject(at / "project", at / "docs", **given))
+    given = {"documents": at / "docs", "teacher": URL, "model": "m", "base": DEMO_CHECKPOINT} | changes
+    new_project(NewProject(at / "project", **given))
     with pytest.MonkeyPatch.context() as here:
         here.chdir(at / "project")
         return jobs_of(read_project(Path()), where="refinery.yaml")
@@ -155,3 +155,37 @@ def test_a_full_disk_leaves_no_half_project(at: Path) -> None:
         _new(at)
     assert not (at / "project").exists()
     assert _new(at)
+
+
+def test_documents_that_cannot_be_read_are_all_named_before_a_project_is_written(at: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("a.docx", "b.docx"):
+        (at / "docs" / name).write_text("not a document")
+    with pytest.raises(RefineryError, match=r"docs: a\.docx, b\.docx cannot be read, for the reasons above"):
+        _new(at)
+
+    assert ([message[:15] for message in caplog.messages], (at / "project").exists()) == (["a.docx, b.docx:"], False)
+
+
+def test_they_are_left_out_on_request_and_in_every_run(at: Path) -> None:
+    (at / "docs" / "a.docx").write_text("not a document")
+    jobs = _new(at, skip_unreadable=True)
+
+    assert "--skip-unreadable" in jobs["passages"].words
+    assert (at / "project/runs/passages.jsonl").exists()
+
+
+def test_the_command_shows_some_passages(at: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (at / "docs/oslo.txt").write_text(" ".join(["Oslo is a city."] * 40))
+    assert main(["new", "project", "--documents", "docs", "--teacher", URL, "--model", "m", "--base", DEMO_CHECKPOINT]) == 0
+    printed = capsys.readouterr().out
+
+    assert (
+        "2 documents with text (1 .md, 1 .txt) are cut into 3 passages (median 60 words), such as:\n  Lyon\n    Lyon is a city" in printed
+    )
+    assert "    Oslo is a city. Oslo is" in printed
+
+
+def test_a_folder_of_passages_is_taken_as_it_is(at: Path) -> None:
+    (at / "dump").mkdir()
+    (at / "dump/one.jsonl").write_text('{"id": "p", "title": "Lyon", "text": "A city."}\n')
+    assert "passages" not in _new(at, documents=at / "dump")

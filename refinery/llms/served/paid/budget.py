@@ -11,6 +11,7 @@ from decimal import ROUND_FLOOR, Decimal
 from typing import Any, Protocol, TypeVar
 
 from refinery.errors import LLMError, RecipeError
+from refinery.installed import install_extra
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply, UnusableEndpoint
 from refinery.llms.served.paid.prices import TokenPrices, known_price
 from refinery.stores.base import ReplyStore
@@ -125,7 +126,7 @@ class Budget:
         if self.price is None:
             raise RecipeError(
                 f"{self.config.where}: max_cost_usd: no price is known for '{self.config.model}'. Set {self.config.key_of('price')}, or "
-                "install the extra `prices`: pip install 'rag-refinery[prices]'."
+                f"install the extra `prices`: {install_extra('prices')}"
             )
         if None in self._spending.spent.values():
             raise RecipeError(

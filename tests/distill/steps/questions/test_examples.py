@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -159,7 +160,7 @@ def test_nothing_held_out_is_shown(recipe):
         Passage(id=f"{n}.md:1", title=f"T{n}", text=f"Text {n} has words such as a{n} b{n} c{n} d{n} e{n} f{n}.") for n in range(20)
     ]
     split = {"test": 0.3}
-    held_out = splits_of_documents(map(document_of, passages), Shares(test=0.3))
+    held_out = splits_of_documents(Counter(map(document_of, passages)), Shares(test=0.3))
     labeled = [example("Salt Road", id=p.id, text=f"What is in {p.title}?", passages=[p.model_copy(update={"id": "x"})]) for p in passages]
     write_records(Path("evaluation.jsonl"), [EXAMPLES[0]])
     own = [example("Red Glacier", split="test"), EXAMPLES[0]]

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinery.errors import RecordError
 from refinery.passages.documents.base import Block, Heading
 from refinery.passages.documents.markdown import read_markdown
 
@@ -65,11 +64,6 @@ def test_of_html_only_the_text_is_read():
 
 def test_footnotes_follow_under_a_heading_of_their_own():
     assert elements("Text.[^1]\n\n[^1]: Lyon\n") == [Block("Text."), Heading(2, "Footnotes"), Block("Lyon")]
-
-
-def test_text_that_is_not_utf8_is_named_by_its_line():
-    with pytest.raises(RecordError, match=r"a\.md:2: not UTF-8 at byte 0 of the line"):
-        read_markdown(b"fine\n\xff", Path("a.md"))
 
 
 WORD = st.text(alphabet="abcdefg", min_size=1, max_size=5)

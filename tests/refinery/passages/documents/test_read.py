@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from refinery.errors import RecordError, UnreadableDocumentError
+from refinery.installed import install_extra
 from refinery.passages.documents import read
 from refinery.passages.documents.base import Block
 from refinery.passages.documents.read import document_bytes, document_files, document_name, parse_document
@@ -35,10 +36,12 @@ def test_a_name_that_could_control_a_terminal_is_refused(tmp_path):
         document_files(tmp_path)
 
 
-@pytest.mark.parametrize(("suffix", "library"), [(".pdf", "pypdfium2"), (".docx", "docx"), (".html", "bs4")])
+@pytest.mark.parametrize(
+    ("suffix", "library"), [(".pdf", "pypdfium2"), (".docx", "docx"), (".html", "bs4"), (".rst", "docutils.core"), (".pptx", "pptx")]
+)
 def test_a_format_whose_library_is_missing_says_what_to_install(monkeypatch, suffix, library):
     monkeypatch.setitem(sys.modules, library, None)
-    message = f'a{suffix}: reading {suffix} needs {library}. Install it: pip install "rag-refinery[documents]"'
+    message = f"a{suffix}: reading {suffix} needs {library}. Install it: {install_extra('documents')}"
     with pytest.raises(RecordError, match=re.escape(message)):
         parse_document(b"", Path(f"a{suffix}"))
 

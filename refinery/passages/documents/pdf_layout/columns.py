@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, groupby, pairwise
 from statistics import median
 
-from refinery.passages.documents.pdf_segments import Segment
+from refinery.passages.documents.pdf_layout.segments import Segment
 
 _FEWEST_LINES = 4  # of a column
 _FEWEST_WORDS = 3  # of most of its lines: a table has fewer in its cells

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from refinery.passages.documents.pdf_segments import Segment
+from refinery.passages.documents.pdf_layout.segments import Segment
 
 _FEWEST_PAGES = 3
 _PAGES_WITH = 0.5  # the share of pages that have a header or footer
