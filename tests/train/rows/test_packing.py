@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from refinery.contract.records import Passage, Step, Trajectory
 from refinery.contract.segments import EncodedRow
-from refinery.errors import RecipeError
 from train.families.causal import build_model, build_trainer, encode_rows
 from train.recipe import TrainRecipe
 from train.rows.encoded_rows import KINDS
@@ -128,13 +127,6 @@ def test_a_run_with_packed_rows_takes_fewer_steps_and_trains_every_token(tiny_ba
     assert result.global_step == len(packed.train_dataset) < len(rows)
     trained = sum(label != -100 for row in rows for label in row.labels)
     assert packed._summed[:, 1].sum() == trained
-
-
-def test_kernels_without_a_gpu_are_an_error(tiny_bases, tmp_path):
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a GPU")
-    with pytest.raises(RecipeError, match="kernels: they need a CUDA GPU"):
-        trainer_of(tiny_bases["tied"], tmp_path, kernels=True)
 
 
 rows_of_lengths = st.lists(st.integers(1, 40), min_size=1, max_size=30)
