@@ -1,77 +1,78 @@
-"""In which dtype adapters multiply: in a bfloat16 run never in float32, which costs a GPU without tensor cores 40% of a step."""
+"""In which dtype adapters multiply: in a bfloat16 run never in float32, which a GPU computes without tensor cores."""
 
-from collections import Counter
 from typing import Any
 
 import pytest
 import torch
-from helpers.family_rows import ROWS, recipe_values
+from helpers.family_rows import recipe_values
 from helpers.grpo_runs import grpo_values, trained_generator
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from refinery.contract.records import write_records
+from train.families.fused_layers import fused_layers
+from train.families.model import build_model
+from train.method import load_family
 from train.recipe import TrainRecipe
-from train.run import run
+from train.rows.data import training_records
 
-SEEN = set()
-RANK = 29  # of no other tensor
+RANK = 29  # of no other weight
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul")
 
 
 class AdapterProducts(TorchDispatchMode):
-    """Counts, while it is entered, matrix products with a side of `RANK`, by dtype. A CPU's backward pass is in the same thread."""
+    """While it is entered: the dtypes of matrix products with a side of `RANK`. A CPU's backward pass is in the same thread."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.dtypes: Counter[torch.dtype] = Counter()
+        self.dtypes: set[torch.dtype] = set()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         tensors = [value for value in args if isinstance(value, torch.Tensor)]
         if function._schema.name.removeprefix("aten::").rstrip("_") in PRODUCTS and any(RANK in tensor.shape for tensor in tensors):
-            self.dtypes.update({tensor.dtype for tensor in tensors})
-            if torch.float32 in {tensor.dtype for tensor in tensors}:
-                import traceback
-
-                st = [
-                    f"{f.filename[-40:]}:{f.lineno} {f.name}"
-                    for f in traceback.extract_stack()
-                    if "site-packages/torch" not in f.filename and "_pytest" not in f.filename and "pluggy" not in f.filename
-                ]
-                key = " > ".join(st[-22:])
-                if key not in SEEN:
-                    SEEN.add(key)
-                    open("/tmp/wt_scratch/h43t/seen.txt", "a").write(
-                        function._schema.name + str([tuple(t.shape) for t in tensors]) + key + "\n"
-                    )
+            self.dtypes |= {tensor.dtype for tensor in tensors}
         return function(*args, **(kwargs or {}))
 
 
-class Stop(KeyboardInterrupt):
-    """Ends a run as a kill does."""
+def trainer_of(recipe: TrainRecipe) -> Any:
+    family = load_family(recipe)
+    model, tokenizer = build_model(recipe)
+    rows, _ = family.encode_rows(training_records(recipe), recipe, tokenizer)
+    return family.build_trainer(model, tokenizer, rows, recipe)
 
 
-def dtypes_of(recipe: TrainRecipe, *, resume: bool = False) -> set[torch.dtype]:
-    with AdapterProducts() as products:
-        run(recipe, resume=resume)
-    return set(products.dtypes)
+def dtypes_of_a_run(values: dict[str, Any]) -> set[torch.dtype]:
+    """Of two steps, the first with an evaluation and a checkpoint after it, and of a third after the run was resumed."""
+    steps = {"dtype": "bfloat16", "lora_rank": RANK, "save_steps": 1, "eval_steps": 1, "gradient_checkpointing": False}
+    recipe = TrainRecipe.model_validate(values | steps | {"max_steps": 2})
+    trainer, products = trainer_of(recipe), AdapterProducts()
+    with products:
+        trainer.train()
+    trainer = trainer_of(recipe.model_copy(update={"max_steps": 3}))
+    with products:
+        trainer.train(resume_from_checkpoint=True)
+    assert {log["step"] for log in trainer.state.log_history if any(name.startswith("eval_") for name in log)} >= {1, 2, 3}
+    return products.dtypes
 
 
-BFLOAT16 = {"dtype": "bfloat16", "lora_rank": RANK, "save_steps": 1, "eval_steps": 1, "gradient_checkpointing": False}
+@pytest.mark.parametrize("task", ["self_knowledge", "preference"])
+def test_steps_evaluations_and_references_multiply_in_the_dtype_of_the_run(tiny_bases, tmp_path, task):
+    sizes = {"per_device_train_batch_size": 2, "max_length": 200}
+    values = recipe_values(tmp_path, task=task, base=tiny_bases["untied"], **sizes)
+    assert dtypes_of_a_run(values | {"validation": values["data"]}) == {torch.bfloat16}
 
 
-@pytest.mark.parametrize("task", ["refinement", "preference"])
-def test_imitation_and_preferences_multiply_in_the_runs_dtype(tiny_bases, tmp_path, task):
-    values = recipe_values(
-        tmp_path, task=task, base=tiny_bases["untied"], **BFLOAT16, max_steps=2, per_device_train_batch_size=2, max_length=200
-    )
-    recipe = TrainRecipe.model_validate(values | {"validation": values["data"]})
-    print(dtypes_of(recipe))
+def test_rollouts_and_their_scoring_do_too(tiny_bases, tmp_path):
+    generator = trained_generator(tmp_path, tiny_bases["tied"], max_steps=1)
+    values = grpo_values(tmp_path, generator, grpo={"beta": 0.1, "num_generations": 2, "evaluate": ["path"]})
+    values["rollouts"]["options"]["max_depth"] = 1
+    assert dtypes_of_a_run(values | {"validation": [str(tmp_path / "held_out.jsonl")]}) == {torch.bfloat16}
 
 
-def test_grpo(tiny_bases, tmp_path):
-    generator = trained_generator(tmp_path, tiny_bases["tied"])
-    recipe = TrainRecipe.model_validate(
-        grpo_values(tmp_path, generator, **BFLOAT16, grpo={"beta": 0.1})
-        | {"output_dir": tmp_path / "run", "validation": [str(tmp_path / "held_out.jsonl")]}
-    )
-    print(dtypes_of(recipe))
+def test_without_autocast_only_fused_adapters_do(tiny_bases, tmp_path):
+    values = recipe_values(tmp_path, task="refinement", base=tiny_bases["untied"], dtype="bfloat16", lora_rank=RANK)
+    model, _ = build_model(TrainRecipe.model_validate(values))
+    found = {}
+    for fused in (False, True):
+        with AdapterProducts() as products, fused_layers(model, adapters=fused):
+            model(input_ids=torch.arange(8)[None])
+        found[fused] = products.dtypes
+    assert found == {False: {torch.float32}, True: {torch.bfloat16}}
