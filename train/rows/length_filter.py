@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from refinery.contract.records import Passage
 from refinery.errors import RecordError, UnwritableError
 from refinery.runtime.run.process_group import map_over_processes
+from refinery.runtime.run.process_rank import num_processes
+from refinery.runtime.run.progress import Progress
 from refinery.unspaced import count_words, first_words
 from train.recipe import TrainRecipe
 from train.rows.pairs import PreferenceRow
@@ -32,7 +34,13 @@ def fit_rows(records: Sequence[Any], recipe: TrainRecipe, encode_record: Callabl
     whose target the tokenizer cannot write is dropped too. Raises RecordError for the first long row under `overlong: raise`, if more than
     `max_unwritable_share` of the rows cannot be written, and if no row is left.
     """
-    fitted = map_over_processes(lambda record: _fitted(record, recipe, encode_record), records)
+    with Progress("encode rows", total=len(records)) as progress:
+
+        def fit(record: Any) -> _Fitted[RowT]:
+            progress.advance(min(num_processes(), progress.total - progress.done))  # the others are as far
+            return _fitted(record, recipe, encode_record)
+
+        fitted = map_over_processes(fit, records)
     if too_long := next((one.refused for one in fitted if one.refused), None):
         raise RecordError(too_long)
     rows = [one.row for one in fitted if one.row is not None]
