@@ -49,12 +49,9 @@ def fused_layers(model: "PreTrainedModel | PeftModel", *, adapters: bool = True,
                 counts[part] += 1
                 vars(module)["forward"] = MethodType(forward, module)
                 undo.callback(vars(module).pop, "forward")
-        for name in {type(module).__module__ for module in model.modules()} if compiler else ():
-            if hasattr(file := sys.modules[name], _ROTARY):
-                counts["rotary embeddings"] += 1
-                undo.callback(setattr, file, _ROTARY, plain := getattr(file, _ROTARY))
-                setattr(file, _ROTARY, _where_trained(torch.compile(plain, backend=compiler, dynamic=True), plain))
-        yield dict(counts)
+        if compiler:
+            counts["rotary embeddings"] = _compile_rotary(model, compiler, undo)
+        yield {part: count for part, count in counts.items() if count}
 
 
 def fused_for(model: "PreTrainedModel | PeftModel", recipe: TrainRecipe, launch: Launch) -> AbstractContextManager[dict[str, int]]:
@@ -78,6 +75,16 @@ def _fused(module: nn.Module, *, adapters: bool, compiler: str | None) -> tuple[
     if compiler and isinstance(getattr(module, "act_fn", None), nn.SiLU | SiLUActivation) and _is_swiglu(type(module)):
         return "mlps", partial(_mlp_forward, _where_trained(_compiled_swiglu(compiler), _swiglu))
     return "", None
+
+
+def _compile_rotary(model: nn.Module, compiler: str, undo: ExitStack) -> int:
+    """Compile the families' function of rotary embeddings, which is not a module's; returns how many there are."""
+    files = {sys.modules[type(module).__module__] for module in model.modules()}
+    found = [(file, getattr(file, _ROTARY)) for file in files if hasattr(file, _ROTARY)]
+    for file, plain in found:
+        undo.callback(setattr, file, _ROTARY, plain)
+        setattr(file, _ROTARY, _where_trained(torch.compile(plain, backend=compiler, dynamic=True), plain))
+    return len(found)
 
 
 def _norm_forward(norm: Any, states: Tensor) -> Tensor:

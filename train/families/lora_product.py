@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 if TYPE_CHECKING:
     from peft.tuners.lora import Linear
@@ -34,7 +33,6 @@ class LoraProduct(torch.autograd.Function):
         return out.addmm_(low, b.t()).view(*x.shape[:-1], -1)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of x, of what the adapter read, of A and of B; autograd casts them to the dtype of each."""
         read_rows, low, weight, a, b = ctx.saved_tensors
