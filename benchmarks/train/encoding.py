@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.train.rows import trajectory_rows
+from benchmarks.train.rows import row_lengths
 from refinery.contract.records import Passage, Step, Trajectory
 from refinery.contract.segments import encode
 from refinery.contract.tokenizer import Tokenizer
@@ -81,8 +81,7 @@ def _records(count: int) -> list[Trajectory]:
     """Trajectories of one search, of about as many tokens as the paper's."""
     rng = random.Random(0)
     words = [line for line in Path(__file__).read_text(encoding="utf-8").split() if line.isalpha()]
-    lengths = (len(row.input_ids) for row in trajectory_rows(count, vocabulary=100, scale=1, seed=0))
-    return [_record(str(number), length, words, rng) for number, length in enumerate(lengths)]
+    return [_record(str(number), length, words, rng) for number, length in enumerate(row_lengths(count, random.Random(0)))]
 
 
 def _record(name: str, length: int, words: list[str], rng: random.Random) -> Trajectory:

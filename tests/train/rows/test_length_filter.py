@@ -188,3 +188,16 @@ def test_training_stops_where_too_many_rows_cannot_be_written(trace_recipe):
     )
     with pytest.raises(RecordError, match=message):
         run(trace_recipe("t5", ["Lyon", "\u65e5", "in", "\u672c", "so", "it", "ends"]), resume=False)
+
+
+def test_encoding_counts_the_records_that_are_done(monkeypatch):
+    shown: list[length_filter.Progress] = []
+
+    class Counted(length_filter.Progress):
+        def __enter__(self):
+            shown.append(self)
+            return super().__enter__()
+
+    monkeypatch.setattr(length_filter, "Progress", Counted)
+    fit_rows(records("a b", "a b c"), recipe(), encoded)
+    assert [(one.done, one.total) for one in shown] == [(2, 2)]
