@@ -53,8 +53,8 @@ def measure(count: int) -> dict[str, Any]:
         "tokens": rows.starts[-1],
         "bins": len(dataset),
         "encoded_mb": round(encoded / 1e6),
-        "dataset_mb": round(packed / 1e6),
-        "kb_a_row": round((encoded + packed) / len(rows) / 1e3, 1),
+        "dataset_mb": round(max(packed, 0) / 1e6),
+        "kb_a_row": round((encoded + max(packed, 0)) / len(rows) / 1e3, 1),
         "kb_a_row_in_lists": round(in_lists / 1e3, 1),
         "encode_seconds": round(seconds, 1),
     }

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers.family_rows import recipe_values
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 from transformers.models.gemma.modeling_gemma import GemmaConfig
@@ -9,6 +10,8 @@ from transformers.models.llama import modeling_llama
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Config
 
 from train.families.fused_layers import fused_layers
+from train.recipe import TrainRecipe
+from train.run import run
 
 SIZES = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 8}
 CONFIGS = {
@@ -106,4 +109,16 @@ def test_nothing_of_them_is_saved_or_stays(tmp_path):
     assert modeling_llama.apply_rotary_pos_emb is rotary
     assert not any("forward" in vars(module) for module in model.modules())
     files = [{path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("plain", "fused")]
+    assert files[0] == files[1]
+
+
+def test_a_run_says_what_it_fused_and_learns_the_same(tiny_bases, tmp_path):
+    losses = []
+    for fused in (False, True):
+        values = recipe_values(tmp_path, task="self_knowledge", base=tiny_bases["untied"], output_dir=str(tmp_path / str(fused)))
+        metrics = run(TrainRecipe.model_validate(values | {"fused_layers": fused, "max_steps": 2}), resume=False)
+        losses.append(metrics["train_loss"])
+        assert metrics["fused_layers"] == ({"norms": 5, "adapters": 14} if fused else {})
+    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+    files = [sorted(path.name for path in (tmp_path / str(fused)).iterdir()) for fused in (False, True)]
     assert files[0] == files[1]

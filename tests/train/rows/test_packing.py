@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from trl.data_utils import pack_dataset
 
 from refinery.contract.records import Passage, Step, Trajectory
 from refinery.contract.segments import EncodedRow
@@ -151,6 +152,14 @@ def test_packing_keeps_every_row_whole_with_its_labels_and_kinds(lengths):
             start += length
         assert start == len(example["input_ids"])
     assert sorted(found, key=lambda row: row.input_ids[0]) == rows
+
+
+def test_the_bins_are_those_of_trl():
+    rows = [row_of(length, 100 * number) for number, length in enumerate((30, 5, 12, 40, 7, 21, 9, 1))]
+    theirs = pack_dataset(build_dataset(rows), 40, strategy="bfd")
+    columns = ("input_ids", "labels", "kinds", "seq_lengths")
+    ours = build_dataset(rows, bin_length=40)
+    assert [[example[name] for name in columns] for example in ours] == [[example[name] for name in columns] for example in theirs]
 
 
 @given(lengths=rows_of_lengths)
