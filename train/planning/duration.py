@@ -33,7 +33,7 @@ def time_of_a_token(recipe: TrainRecipe, parameters: Parameters) -> Duration | N
     flops = 6 * layers if recipe.strategy == "full" else 4 * layers + 6 * parameters.adapter
     recomputed = 1 + (_RECOMPUTED - 1) * recipe.recomputed_share
     seconds = _SECONDS / _TOKENS * flops / (4 * _FROZEN + 6 * _ADAPTER) * recomputed
-    alike = 0.8 < layers / _FROZEN < 1.25 and recipe.packing and recipe.strategy == "lora"
+    alike = 0.95 < layers / _FROZEN < 1.05 and recipe.packing and recipe.strategy == "lora"
     return Duration(seconds, measured=alike)
 
 
