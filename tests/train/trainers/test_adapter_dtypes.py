@@ -41,7 +41,7 @@ def trainer_of(recipe: TrainRecipe) -> Any:
 
 def dtypes_of_a_run(values: dict[str, Any]) -> set[torch.dtype]:
     """Of two steps, the first with an evaluation and a checkpoint after it, and of a third after the run was resumed."""
-    steps = {"dtype": "bfloat16", "lora_rank": RANK, "save_steps": 1, "eval_steps": 1, "gradient_checkpointing": False}
+    steps = {"dtype": "bfloat16", "lora_rank": RANK, "save_steps": 1, "eval_steps": 1, "eval_rows": 1, "gradient_checkpointing": False}
     recipe = TrainRecipe.model_validate(values | steps | {"max_steps": 2})
     trainer, products = trainer_of(recipe), AdapterProducts()
     with products:
