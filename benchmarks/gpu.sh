@@ -17,6 +17,10 @@ tests() { "$PYTHON" -m pytest -q -p no:cacheprovider tests/train/rows/test_docum
 # Model FLOP utilization of LoRA in bfloat16 at the shape of Llama-2-7B.
 mfu() { "$PYTHON" -c 'from benchmarks.train.mfu import measure_mfu; print(measure_mfu())'; }
 
+# The same step plain, with each part fused, with dropout, with layers recomputed or compiled, and with Liger's kernels where installed.
+# SHAPE and MAX_LENGTH are smaller in a rehearsal: SHAPE=refinery/demo/checkpoint MAX_LENGTH=256 benchmarks/gpu.sh OUTPUT variants
+variants() { "$PYTHON" -m benchmarks.train.variants "${SHAPE:-meta-llama/Llama-2-7b-hf}" --max-length "${MAX_LENGTH:-4096}"; }
+
 # RQ-RAG on 64 questions at the shape of Llama-3-8B, against the reference.
 rq_rag() {
   "$PYTHON" -c '
@@ -102,7 +106,7 @@ adapters() {
   for name in lora packed qlora padded; do echo "== $name"; tail -n 15 "$OUTPUT/$name.log"; done
 }
 
-[ $# -gt 0 ] || set -- tests mfu rq_rag steps two_processes launches adapters
+[ $# -gt 0 ] || set -- tests mfu variants rq_rag steps two_processes launches adapters
 for check in "$@"; do
   began=$SECONDS
   "$check" > "$OUTPUT/$check.log" 2>&1

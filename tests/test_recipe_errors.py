@@ -52,7 +52,7 @@ FAULTS = [
     ("train", {"metric_for_best_model": "f2"}, "metric_for_best_model: a model of this task is scored by"),
     ("train", {"strategy": "dora"}, "strategy: dora with "),
     ("train", {"strategy": "alora", "packing": True}, "strategy: alora with "),
-    ("train", {"kernels": True}, "kernels: they need a CUDA GPU"),
+    ("train", {"kernels": True}, "kernels: unknown key. It is called 'fused_layers' here."),
     ("infer", {"decoder": "direkt"}, "decoder: no decoder 'direkt'. Did you mean 'direct'?"),
     (
         "infer",

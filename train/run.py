@@ -78,6 +78,8 @@ def _told_in_a_line(folder: Path) -> Iterator[None]:
 
 
 def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: bool) -> dict[str, Any]:
+    from train.families.fused_layers import fused_for
+
     check_support(recipe, launch={launch.sharding, *launch.traits})
     prepare(launch)
     use_attention_of_any_shape()
@@ -98,7 +100,8 @@ def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: b
         use_loraplus(trainer, recipe)
     check_started(trainer)
     save = partial(_save, family, trainer, tokenizer, recipe)
-    result, pushes = train(trainer, rows, recipe, save=save, resume=resume)
+    with fused_for(model, recipe, launch) as fused:
+        result, pushes = train(trainer, rows, recipe, save=save, resume=resume)
     train_loss = _mean_over_processes(trainer.accelerator, result.metrics["train_loss"])
     save(recipe.output_dir)
     totals = getattr(trainer, "totals", dict)()
@@ -110,6 +113,7 @@ def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: b
         **_counts(rows, overlong),
         "steps": trainer.state.global_step,
         "recomputed_share": recipe.recomputed_share,  # of the layers
+        "fused_layers": fused,
         "train_loss": train_loss,
         **{name: value for name, value in result.metrics.items() if name.startswith("train_loss_")},  # by kind of token
         **totals,

@@ -128,7 +128,10 @@ class TrainSettings(BadRowKeys):
     torch_compile: bool = Field(
         default=False, description="compile the model with torch.compile: slow first steps, then faster ones; rows of one length help"
     )
-    kernels: bool = Field(default=False, description="the Hub's fused GPU kernels for norm, rotary embedding and MLP (package `kernels`)")
+    fused_layers: bool | Literal["auto"] = Field(
+        default="auto",
+        description="compute norms, LoRA's products, SwiGLU and rotary embeddings in fewer passes over memory: auto on a GPU only",
+    )
     save_steps: int = Field(default=200, description="steps between checkpoints that --resume can continue from", ge=1)
     save_total_limit: int = Field(
         default=2, description="checkpoints kept; if the newest is damaged, --resume continues from the one before", ge=1

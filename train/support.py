@@ -96,10 +96,10 @@ REFUSALS = (
         lambda recipe: (recipe.packing or recipe.padding_free) and recipe.family != "causal",
     ),
     Refusal(
-        "`loss_weights` or `kernels` with `family: seq2seq` or `classifier`",
-        "their trainers weight all targets equally, and the fused kernels are for decoders",
+        "`loss_weights` or `fused_layers: true` with `family: seq2seq` or `classifier`",
+        "their trainers weight all targets equally, and the fused layers are a decoder's",
         "neither of them",
-        lambda recipe: bool(recipe.loss_weights or recipe.kernels) and recipe.family != "causal",
+        lambda recipe: bool(recipe.loss_weights or recipe.fused_layers is True) and recipe.family != "causal",
     ),
     Refusal(
         "`task: preference` with `family: seq2seq` or `classifier`",
@@ -114,12 +114,12 @@ REFUSALS = (
         lambda recipe: isinstance(recipe.learned, PairTask) and recipe.strategy != "lora",
     ),
     Refusal(
-        "`task: preference` with `packing`, `padding_free`, `loss_weights`, `label_balance` or `kernels`",
+        "`task: preference` with `packing`, `padding_free`, `loss_weights` or `label_balance`",
         "its loss compares whole pairs, side by side in a batch",
         "none of them",
         lambda recipe: (
             isinstance(recipe.learned, PairTask)
-            and bool(recipe.packing or recipe.padding_free or recipe.loss_weights or recipe.label_balance or recipe.kernels)
+            and bool(recipe.packing or recipe.padding_free or recipe.loss_weights or recipe.label_balance)
         ),
     ),
     Refusal(
@@ -148,13 +148,10 @@ REFUSALS = (
         lambda recipe: _is_grpo(recipe) and recipe.strategy not in ("lora", "full"),
     ),
     Refusal(
-        "`method: grpo` with `packing`, `padding_free`, `loss_weights`, `label_balance` or `kernels`",
+        "`method: grpo` with `packing`, `padding_free`, `loss_weights` or `label_balance`",
         "its rows are questions, whose answers are not known before they are sampled",
         "none of them; `grpo.share_prefixes` saves what rollouts have in common",
-        lambda recipe: (
-            _is_grpo(recipe)
-            and bool(recipe.packing or recipe.padding_free or recipe.loss_weights or recipe.label_balance or recipe.kernels)
-        ),
+        lambda recipe: _is_grpo(recipe) and bool(recipe.packing or recipe.padding_free or recipe.loss_weights or recipe.label_balance),
     ),
     Refusal(
         "`method: grpo` with `evidence_loss` other than `masked`",
@@ -236,15 +233,15 @@ REFUSALS = (
         ("zero3", "fsdp2"),
     ),
     Refusal(
-        "`torch_compile` with `packing`, `padding_free`, `kernels`, `task: preference`, `method: grpo` or a `family` other than `causal`",
-        "their own attention, kernels or loss is not tested under the compiler",
+        "`torch_compile` with `packing`, `padding_free`, `fused_layers: true`, `task: preference`, `method: grpo` or a family but `causal`",
+        "their own attention, layers or loss is not tested under the compiler",
         "`torch_compile: false`",
         lambda recipe: (
             recipe.torch_compile
             and (
                 recipe.packing
                 or recipe.padding_free
-                or recipe.kernels
+                or recipe.fused_layers is True
                 or recipe.family != "causal"
                 or recipe.method == "grpo"
                 or isinstance(recipe.learned, PairTask)

@@ -17,17 +17,27 @@ _PEAK = {"B200": 2.25e15, "H200": 989e12, "H100": 989e12, "H800": 989e12, "A100"
 
 
 def measure_mfu() -> dict[str, Any]:
-    """`mfu` and the `gpu` it was measured on; both None without a GPU whose peak is known."""
+    """`mfu` with fused layers and the `gpu` it was measured on; both None without a GPU whose peak is known."""
     import torch
 
-    name = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    peak = next((peak for part, peak in _PEAK.items() if name and part in name), None)
+    from train.families.fused_layers import fused_layers
+
+    name, peak = torch.cuda.get_device_name() if torch.cuda.is_available() else None, peak_flops()
     if peak is None:
         return {"mfu": None, "gpu": name}
     with tempfile.TemporaryDirectory() as folder:
         trainer = build_lora_trainer("meta-llama/Llama-2-7b-hf", folder, rows=16 * (_WARM_UP + _TIMED), max_length=4096)
-        seconds = _seconds_per_step(trainer)
+        with fused_layers(trainer.model, compiler="inductor"):
+            seconds = _seconds_per_step(trainer)
     return {"mfu": round(flops_per_step(trainer) / (seconds * peak), 3), "gpu": name}
+
+
+def peak_flops() -> float | None:
+    """Dense bfloat16 FLOPs per second of the GPU here; None without one, or if its name is not in the table."""
+    import torch
+
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+    return next((peak for part, peak in _PEAK.items() if part in name), None)
 
 
 def build_lora_trainer(shape: str, folder: str, *, rows: int, max_length: int) -> Any:

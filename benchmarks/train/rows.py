@@ -7,6 +7,7 @@ trained query and about 250 tokens of untrained evidence, and at the end a train
 
 import math
 import random
+from collections.abc import Iterator
 
 from refinery.contract.segments import IGNORED_LABEL, EncodedRow, SegmentKind
 
@@ -21,8 +22,12 @@ _EVIDENCE: list[SegmentKind] = ["evidence"] * 250
 def trajectory_rows(count: int, *, vocabulary: int, scale: float, seed: int) -> list[EncodedRow]:
     """`count` rows of at most `scale` x 4,096 tokens; the scale shortens every part equally, as a small model is narrower than a 7B."""
     rng = random.Random(seed)
-    lengths = (int(rng.lognormvariate(math.log(_MEDIAN), _SIGMA)) for _ in range(count))
-    return [_row(min(max(length, _SHORTEST), _LONGEST), vocabulary, scale, rng) for length in lengths]
+    return [_row(length, vocabulary, scale, rng) for length in row_lengths(count, rng)]
+
+
+def row_lengths(count: int, rng: random.Random) -> Iterator[int]:
+    """The tokens of `count` rows."""
+    return (min(max(int(rng.lognormvariate(math.log(_MEDIAN), _SIGMA)), _SHORTEST), _LONGEST) for _ in range(count))
 
 
 def _row(length: int, vocabulary: int, scale: float, rng: random.Random) -> EncodedRow:

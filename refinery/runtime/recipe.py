@@ -31,6 +31,8 @@ OLD_NAMES = {
     "group_by_length": "train_sampling_strategy",
     "lora_r": "lora_rank",
     "r": "lora_rank",
+    "kernels": "fused_layers",
+    "use_liger_kernel": "fused_layers",
     "evaluation_strategy": "eval_steps",
     "model_name_or_path": "base",
     "num_train_epochs": "epochs",

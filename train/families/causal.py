@@ -1,7 +1,6 @@
 """The causal family (Llama 2 and 3): TRL's SFTTrainer on our own ids and labels."""
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from refinery.contract.segments import EncodedRow
@@ -20,15 +19,17 @@ __all__ = ["build_model", "build_trainer", "encode_rows", "save_model"]
 
 
 def build_trainer(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, rows: Sequence[EncodedRow], recipe: TrainRecipe) -> Any:
-    """The trainer over our own ids and labels. Raises RecipeError when the recipe asks for GPU kernels that this machine cannot run."""
+    """The trainer over our own ids and labels. Joined rows get the attention that they need."""
     from trl.trainer.sft_config import SFTConfig
 
+    from train.rows.document_attention import register
     from train.rows.packing import PackingCollator, build_dataset
     from train.trainers.rows_apart import KeepRowsApart
     from train.trainers.sparse_lm_head import SupervisedHeadTrainer
 
     joined = recipe.packing or recipe.padding_free
-    _prepare_layers(model, recipe, joined=joined)
+    if joined and recipe.attn_implementation == "sdpa":
+        model.set_attn_implementation(register())
     arguments = SFTConfig(
         **trainer_arguments(recipe),
         max_length=None,  # rows were fitted by train/rows/length_filter.py, which counts what it drops; TRL would cut the end silently
@@ -51,18 +52,3 @@ def build_trainer(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, ro
     if recipe.strategy == "qlora":
         keep_trained_in_float32(model)  # SFTTrainer has cast it down
     return trainer
-
-
-def _prepare_layers(model: "PreTrainedModel | PeftModel", recipe: TrainRecipe, *, joined: bool) -> None:
-    """The attention that joined rows need, and the kernels that the recipe asks for."""
-    import torch
-
-    from train.rows.document_attention import register
-
-    if joined and recipe.attn_implementation == "sdpa":
-        model.set_attn_implementation(register())
-    if recipe.kernels:
-        if find_spec("kernels") is None or not torch.cuda.is_available():
-            raise recipe.fault("kernels", "they need a CUDA GPU and the package `kernels`. Install it, or set it to false.")
-        model.train()  # kernels are chosen for the model's current mode
-        model.set_use_kernels(True)

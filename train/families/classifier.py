@@ -61,7 +61,8 @@ def build_model(recipe: TrainRecipe) -> tuple["PreTrainedModel | PeftModel", Tok
 def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Tokenizer) -> tuple[list[ClassifierRow], dict[str, Any]]:
     """Rows that can be trained on, and the treatment of the others. Raises the errors of `fit_rows`."""
     labels = labels_of(recipe)
-    return fit_rows(records, recipe, lambda record: _encode(record, labels, recipe, tokenizer))
+    rows: list[ClassifierRow] = []
+    return rows, fit_rows(records, recipe, lambda record: _encode(record, labels, recipe, tokenizer), rows.append)
 
 
 def _encode(record: JudgeLabel, labels: tuple[str, ...], recipe: TrainRecipe, tokenizer: Tokenizer) -> ClassifierRow:

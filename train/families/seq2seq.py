@@ -42,7 +42,8 @@ class Seq2SeqRow:
 def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Tokenizer) -> tuple[list[Seq2SeqRow], dict[str, Any]]:
     """Rows whose encoder text is within `max_length`, and the treatment of the others. Raises the errors of `fit_rows`."""
     targets = [target for record in records for target in _targets(record)]
-    return fit_rows(targets, recipe, lambda record: _encode(record, recipe, tokenizer))
+    rows: list[Seq2SeqRow] = []
+    return rows, fit_rows(targets, recipe, lambda record: _encode(record, recipe, tokenizer), rows.append)
 
 
 def _targets(record: Any) -> list[Any]:

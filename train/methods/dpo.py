@@ -33,7 +33,8 @@ def encode_rows(records: Sequence[Preference], recipe: TrainRecipe, tokenizer: T
         chosen, rejected = (encode(row_segments(path, recipe, tokenizer), tokenizer) for path in (record.chosen, record.rejected))
         return PreferenceRow(chosen, rejected)
 
-    return fit_rows(records, recipe, encode_pair)
+    rows: list[PreferenceRow] = []
+    return rows, fit_rows(records, recipe, encode_pair, rows.append)
 
 
 def build_trainer(model: "PreTrainedModel | PeftModel", tokenizer: Tokenizer, rows: list[PreferenceRow], recipe: TrainRecipe) -> Any:

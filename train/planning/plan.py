@@ -16,6 +16,7 @@ from refinery.runtime.forecast import Expected, Forecast
 from train.families.vocabulary import control_tokens_of, extend_tokenizer
 from train.launch.launch import Launch, launch_from_env, launch_of, read_accelerate_config
 from train.method import load_family, method_of
+from train.planning.duration import CARD, MEASURED, time_of_a_token
 from train.planning.memory import HostMemory, MemoryEstimate, Parameters, estimate, host_memory
 from train.recipe import TrainRecipe
 from train.rows.data import check_labels, training_records
@@ -53,7 +54,8 @@ def plan_lines(recipe: TrainRecipe, launch: Launch) -> list[str]:
     shown, why = _decided(recipe, launch, length, target_length)
     parameters, memory = estimate(shown, launch, length=length, target_length=target_length)
     host = host_line(host_memory(shown, launch, parameters, memory), launch)
-    return [*_work_lines(work, recipe, launch), parameters_line(parameters), *memory_lines(memory, shown, launch, length), *why, host]
+    lines = [*_work_lines(work, recipe, launch), parameters_line(parameters), *memory_lines(memory, shown, launch, length), *why, host]
+    return [*lines, *_layer_lines(recipe), *_time_lines(shown, work, parameters, launch)]
 
 
 def _decided(recipe: TrainRecipe, launch: Launch, length: int, target_length: int) -> tuple[TrainRecipe, list[str]]:
@@ -151,6 +153,22 @@ def parameters_line(parameters: Parameters) -> str:
         f"parameters   base {parameters.base:,}, adapter {parameters.adapter:,}, token rows {parameters.token_rows:,}; "
         f"{parameters.trained:,} train ({parameters.trained / (parameters.base + parameters.adapter + parameters.token_rows):.3%})"
     )
+
+
+def _layer_lines(recipe: TrainRecipe) -> list[str]:
+    """How a decoder's layers are computed."""
+    if recipe.family != "causal" or not recipe.fused_layers:
+        return []
+    return [f"layers       fused{' on a GPU' if recipe.fused_layers == 'auto' else ''}, which keeps less than planned here for plain ones"]
+
+
+def _time_lines(recipe: TrainRecipe, work: Work, parameters: Parameters, launch: Launch) -> list[str]:
+    """The time on the one card on which this kind of training was measured; nothing for other kinds, or for several processes."""
+    time = time_of_a_token(recipe, parameters)
+    if time is None or not time.measured or launch.processes > 1:
+        return []
+    hours = work.steps * work.batch * recipe.max_length * time.seconds / 3600
+    return [f"time         about {hours:.1f} h on one {CARD}, at {MEASURED}; no other card was measured"]
 
 
 def memory_lines(

@@ -27,30 +27,37 @@ def with_recomputation(recipe: TrainRecipe, launch: Launch, rows: Sequence[Any])
     if recipe.gradient_checkpointing != "auto":
         return recipe
     if "recomputes" in launch.traits:
-        return _with_share(recipe, 0)
+        return with_share(recipe, 0)
     if method_of(recipe).plan:  # rollouts hold keys and values beside what this plan knows
-        return _with_share(recipe, 1)
+        return with_share(recipe, 1)
     free = min(map_over_processes(lambda _: free_memory(own_device()), range(num_processes())))
     length = recipe.max_length if recipe.packing else max(map(num_tokens, rows))
     try:
         share = needed_share(recipe, launch, length=length, target_length=_longest_target(recipe, rows), free=free)
     except RefineryError:  # a family without a plan
         share = 1.0
-    return _with_share(recipe, share)
+    return with_share(recipe, share)
 
 
-def needed_share(recipe: TrainRecipe, launch: Launch, *, length: int, target_length: int = 0, free: float) -> float:
-    """The smallest share of layers to recompute with which a batch of rows of `length` tokens needs no more than `free` bytes; else 1."""
+def needed_share(
+    recipe: TrainRecipe, launch: Launch, *, length: int, target_length: int = 0, free: float, on_gpu: bool | None = None
+) -> float:
+    """The smallest share of layers to recompute with which a batch of rows of `length` tokens needs no more than `free` bytes; else 1.
+
+    `on_gpu` says what the bytes are of, by default of this process's own device.
+    """
+    on_gpu = own_device() != "cpu" if on_gpu is None else on_gpu
     for step in range(_STEPS):
-        tried = _with_share(recipe, step / _STEPS)
+        tried = with_share(recipe, step / _STEPS)
         parameters, memory = estimate(tried, launch, length=length, target_length=target_length)
-        on_gpu, without = _FRAGMENTS * memory.total + _BESIDE, host_memory(tried, launch, parameters, memory).without_gpu
-        if (without if own_device() == "cpu" else on_gpu) <= free:
+        without = host_memory(tried, launch, parameters, memory).without_gpu
+        if (_FRAGMENTS * memory.total + _BESIDE if on_gpu else without) <= free:
             return step / _STEPS
     return 1.0
 
 
-def _with_share(recipe: TrainRecipe, share: float) -> TrainRecipe:
+def with_share(recipe: TrainRecipe, share: float) -> TrainRecipe:
+    """The recipe with this share of layers recomputed."""
     return recipe.model_copy(update={"gradient_checkpointing": share if 0 < share < 1 else bool(share)})
 
 

@@ -124,8 +124,10 @@ def held_out_records(recipe: TrainRecipe) -> list[Any]:
 
 def encode_rows(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Tokenizer) -> tuple[EncodedRows, dict[str, Any]]:
     """Rows that can be trained on, and the treatment of the others. Raises as `fit_rows`, and RecipeError if nothing would be trained."""
-    found, counts = fit_rows(records, recipe, lambda record: CompactRow.of(encode(row_segments(record, recipe, tokenizer), tokenizer)))
-    rows = EncodedRows(found)
+    rows = EncodedRows()
+    counts = fit_rows(
+        records, recipe, lambda record: CompactRow.of(encode(row_segments(record, recipe, tokenizer), tokenizer)), rows.append
+    )
     if (rows.columns["labels"] == IGNORED_LABEL).all():
         raise recipe.fault("loss_weights", "masks every token of every row. Leave out a kind that is to be trained.")
     return rows, counts

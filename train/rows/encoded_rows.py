@@ -4,9 +4,8 @@ The trainer's dataset reads the same arrays without a copy (`train/rows/packing.
 """
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast, get_args, overload
 
@@ -37,17 +36,35 @@ class CompactRow:
 class EncodedRows(Sequence[EncodedRow]):
     """A sequence of rows, each of which is made when it is asked for."""
 
-    def __init__(self, rows: Sequence[CompactRow]) -> None:
-        self.starts = [0, *accumulate(len(row.input_ids) for row in rows)]
-        self._columns = {name: b"".join(getattr(row, name) for row in rows) for name in ("input_ids", "labels", "kinds")}
-        self._question_ids = [row.question_id for row in rows]
+    def __init__(self, rows: Iterable[CompactRow] = ()) -> None:
+        self.starts, self._question_ids = [0], list[str]()
+        self._columns: dict[str, Any] = {"input_ids": array("i"), "labels": array("i"), "kinds": array("b")}
+        for row in rows:
+            self.append(row)
+
+    def append(self, row: CompactRow) -> None:
+        """Add a row, which need not be kept. Nothing is added once `columns` or a row has been read."""
+        for name, values in self._columns.items():
+            values.frombytes(bytes(getattr(row, name)))
+        self.starts.append(self.starts[-1] + len(row.input_ids))
+        self._question_ids.append(row.question_id)
+
+    def reorder(self, order: Sequence[int]) -> None:
+        """Put the rows in an order of all their numbers, one column after the other, so that only one is held twice meanwhile."""
+        import numpy as np
+
+        for name, values in self.columns.items():
+            self._columns[name] = np.concatenate([values[self.starts[number] : self.starts[number + 1]] for number in order])
+        lengths = self.lengths
+        self.starts = [0, *accumulate(lengths[number] for number in order)]
+        self._question_ids = [self._question_ids[number] for number in order]
 
     @classmethod
     def of(cls, rows: Sequence[EncodedRow]) -> "EncodedRows":
         """The same rows; themselves if they are in arrays already."""
         return rows if isinstance(rows, cls) else cls([CompactRow.of(row) for row in rows])
 
-    @cached_property
+    @property
     def columns(self) -> "dict[str, np.ndarray[Any, Any]]":
         """`input_ids` and `labels` (int32) and `kinds` (int8), each (tokens,): row i is from `starts[i]` to `starts[i + 1]`."""
         import numpy as np

@@ -3,13 +3,15 @@ Every such row is counted."""
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from refinery.contract.records import Passage
 from refinery.errors import RecordError, UnwritableError
-from refinery.runtime.run.process_group import map_over_processes
+from refinery.runtime.run.process_group import each_over_processes
+from refinery.runtime.run.progress import Progress
 from refinery.unspaced import count_words, first_words
 from train.recipe import TrainRecipe
 from train.rows.pairs import PreferenceRow
@@ -25,27 +27,45 @@ _PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99, 100)
 _SHOWN = 10  # question ids in a line of the log; metrics.json has all
 
 
-def fit_rows(records: Sequence[Any], recipe: TrainRecipe, encode_record: Callable[[Any], RowT]) -> tuple[list[RowT], dict[str, Any]]:
-    """Rows of at most `recipe.max_length` tokens, in order, and the treatment of the others under the names in metrics.json.
+def fit_rows(
+    records: Sequence[Any], recipe: TrainRecipe, encode_record: Callable[[Any], RowT], take: Callable[[RowT], None]
+) -> dict[str, Any]:
+    """Give `take` the rows of at most `recipe.max_length` tokens, in order; returns the treatment of the others as in metrics.json.
 
     No row is ever truncated: a row that is too long is dropped, unless `overlong: shorten_evidence` can cut the ends of its passages. A row
     whose target the tokenizer cannot write is dropped too. Raises RecordError for the first long row under `overlong: raise`, if more than
     `max_unwritable_share` of the rows cannot be written, and if no row is left.
     """
-    fitted = map_over_processes(lambda record: _fitted(record, recipe, encode_record), records)
-    if too_long := next((one.refused for one in fitted if one.refused), None):
-        raise RecordError(too_long)
-    rows = [one.row for one in fitted if one.row is not None]
-    unwritable = [(record.question_id, one.error) for record, one in zip(records, fitted, strict=True) if one.error is not None]
-    counts: dict[str, Any] = {"rows_dropped_overlong": sum(one.row is None and one.error is None for one in fitted)}
+    counted: Counter[str] = Counter()
+    refused: list[str] = []
+    unwritable: list[tuple[str, UnwritableError]] = []
+    for record, one in zip(records, _each_fitted(records, recipe, encode_record), strict=True):
+        counted.update(taken=one.row is not None, overlong=one.row is None and one.error is None, shortened=one.was_shortened)
+        if one.row is not None:
+            take(one.row)
+        if one.refused:
+            refused.append(one.refused)
+        if one.error:
+            unwritable.append((record.question_id, one.error))
+    if refused:
+        raise RecordError(refused[0])
+    counts: dict[str, Any] = {"rows_dropped_overlong": counted["overlong"]}
     if recipe.overlong == "shorten_evidence":
-        counts |= {"rows_shortened": sum(one.was_shortened for one in fitted)}
+        counts |= {"rows_shortened": counted["shortened"]}
     if unwritable:
         _check_share(unwritable, len(records), recipe)
         counts |= {"rows_dropped_unwritable": len(unwritable), "unwritable_questions": list(dict(unwritable))}
-    if not rows:
+    if not counted["taken"]:
         raise RecordError(f"{recipe.data[0]}: every row is longer than max_length {recipe.max_length}. Raise it.")
-    return rows, counts
+    return counts
+
+
+def _each_fitted(records: Sequence[Any], recipe: TrainRecipe, encode_record: Callable[[Any], RowT]) -> "Iterator[_Fitted[RowT]]":
+    """Collective: the results, of which each process encodes its part, with their progress."""
+    with Progress("encode rows", total=len(records)) as progress:
+        for one in each_over_processes(lambda record: _fitted(record, recipe, encode_record), records):
+            progress.advance()
+            yield one
 
 
 @dataclass(frozen=True, slots=True)

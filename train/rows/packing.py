@@ -4,9 +4,10 @@ A joined batch has the inputs that each attention needs to keep its rows apart: 
 FlashAttention, the cumulative lengths; for train/rows/document_attention.py, the lengths. TRL's best-fit-decreasing bins pack the rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import torch
 from datasets import Dataset
@@ -17,22 +18,48 @@ from trl.data_utils import pack_dataset
 from refinery.contract.segments import IGNORED_LABEL, EncodedRow
 from train.rows.encoded_rows import EncodedRows
 
+if TYPE_CHECKING:
+    import numpy as np
+
 
 def build_dataset(rows: Sequence[EncodedRow], *, bin_length: int | None = None) -> Dataset:
     """`input_ids`, `labels` and `kinds` (indices into KINDS) of each row; with `bin_length`, of rows packed into bins of at most that.
 
     A packed example also has `seq_lengths`, its rows' lengths. No row may be longer than `bin_length`: TRL would cut its end silently.
+    The dataset reads the arrays of `EncodedRows`, which are put in the bins' order for that.
     """
+    encoded = EncodedRows.of(rows)
+    if bin_length is None:
+        return _dataset(encoded.columns, encoded.starts)
+    assert max(encoded.lengths) <= bin_length
+    order, ends = _bins(encoded, bin_length)
+    encoded.reorder(order)
+    dataset = _dataset(encoded.columns, [encoded.starts[end] for end in (0, *ends)])
+    lengths = encoded.lengths
+    in_bins = [lengths[begin:end] for begin, end in pairwise((0, *ends))]
+    return dataset.add_column("seq_lengths", in_bins, new_fingerprint=generate_random_fingerprint())
+
+
+def _dataset(columns: "Mapping[str, np.ndarray[Any, Any]]", starts: Sequence[int]) -> Dataset:
+    """Examples from one start to the next, in the same memory."""
     import pyarrow as pa
 
-    encoded = EncodedRows.of(rows)
-    starts = pa.array(encoded.starts, pa.int64())
-    columns = {name: pa.LargeListArray.from_arrays(starts, pa.array(values)) for name, values in encoded.columns.items()}
-    dataset = Dataset(pa.table(columns), fingerprint=generate_random_fingerprint())  # else a hash of a copy of all rows
-    if bin_length is None:
-        return dataset
-    assert max(encoded.lengths) <= bin_length
-    return pack_dataset(dataset, bin_length, strategy="bfd")
+    offsets = pa.array(starts, pa.int64())
+    lists = {name: pa.LargeListArray.from_arrays(offsets, pa.array(values)) for name, values in columns.items()}
+    return Dataset(pa.table(lists), fingerprint=generate_random_fingerprint())  # else a hash of a copy of all rows
+
+
+def _bins(rows: EncodedRows, bin_length: int) -> tuple[list[int], list[int]]:
+    """(numbers of the rows in the order of TRL's bins, where among them each bin ends)."""
+    import numpy as np
+
+    numbers = np.repeat(np.arange(len(rows), dtype=np.int32), rows.lengths)  # of the row that each token is in
+    packed: Any = pack_dataset(_dataset({"row": numbers}, rows.starts), bin_length, strategy="bfd")
+    order, ends = list[int](), list[int]()
+    for example in packed.with_format("numpy"):
+        order += example["row"][np.cumsum(example["seq_lengths"]) - 1].tolist()
+        ends.append(len(order))
+    return order, ends
 
 
 @dataclass(frozen=True, slots=True)

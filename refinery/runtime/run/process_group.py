@@ -4,7 +4,7 @@ The libraries' own calls give up after half an hour of waiting, which is shorter
 divided is divided, and what only the first process can do is waited for in a group of processes with a patience of its own.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from importlib import import_module
 from typing import Any, TypeVar
@@ -23,19 +23,24 @@ def map_over_processes(function: Callable[[T], R], items: Sequence[T]) -> list[R
 
     What must not end one process alone, such as the error of one item, has to be part of the result.
     """
+    return list(each_over_processes(function, items))
+
+
+def each_over_processes(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+    """As `map_over_processes`, one result after the other, so that they need not all be held. Every process has to take all of them."""
     processes = num_processes()
     if processes == 1:
-        return [function(item) for item in items]
+        yield from map(function, items)
+        return
     import torch
 
     accelerate: Any = import_module("accelerate")  # it has no types
     accelerate.PartialState(cpu=not torch.cuda.is_available())
-    gather, place, found = accelerate.utils.gather_object, process_rank(), list[R]()
+    gather, place = accelerate.utils.gather_object, process_rank()
     for start in range(0, len(items), processes * _AT_ONCE):
         part = items[start : start + processes * _AT_ONCE]
         results: list[list[R]] = gather([[function(item) for item in part[place::processes]]])
-        found += [results[number % processes][number // processes] for number in range(len(part))]
-    return found
+        yield from (results[number % processes][number // processes] for number in range(len(part)))
 
 
 def in_first_process(action: Callable[[], Any]) -> None:

@@ -15,7 +15,8 @@ from train.families.causal import build_trainer
 from train.families.model import build_model
 from train.launch.launch import Launch, launch_of, read_accelerate_config
 from train.planning.activations import saved_bytes
-from train.planning.memory import count_parameters, estimate
+from train.planning.duration import time_of_a_token
+from train.planning.memory import Parameters, count_parameters, estimate
 from train.planning.meta_model import meta_model
 from train.planning.plan import forecast, plan_work
 from train.recipe import TrainRecipe
@@ -212,3 +213,21 @@ def test_rows_and_memory_are_planned_before_the_rows_exist(tiny_bases):
 
     assert planned.rows == 800
     assert (planned.memory_bytes or 0) > 1e6
+
+
+@pytest.mark.parametrize(
+    ("changes", "known", "measured"),
+    [
+        ({"packing": True, "lora_rank": 64}, True, True),
+        ({"packing": False, "lora_rank": 64}, True, False),
+        ({"strategy": "full", "packing": True}, True, False),
+        ({"strategy": "qlora", "packing": True}, False, False),
+    ],
+)
+def test_time_is_only_said_of_what_was_measured(changes, known, measured):
+    values = {"task": "relevance", "base": "meta-llama/Llama-2-7b-hf", "data": ["x"], "output_dir": "x", "learning_rate": 1e-4}
+    recipe = TrainRecipe.model_validate(values | {"strategy": "lora", "gradient_checkpointing": False} | changes)
+    time = time_of_a_token(recipe, Parameters(6_738_415_616, 159_907_840, 0, 159_907_840))
+    assert (time is not None) == known
+    assert time is None or time.measured == measured
+    assert not measured or time.seconds * 4096 == pytest.approx(0.361, rel=0.01)

@@ -25,6 +25,7 @@ from refinery.contract.records import (
 from refinery.contract.segments import IGNORED_LABEL
 from refinery.errors import RecordError
 from train.recipe import TrainRecipe
+from train.rows import length_filter
 from train.rows.data import encode_rows
 from train.run import run
 
@@ -188,3 +189,16 @@ def test_training_stops_where_too_many_rows_cannot_be_written(trace_recipe):
     )
     with pytest.raises(RecordError, match=message):
         run(trace_recipe("t5", ["Lyon", "\u65e5", "in", "\u672c", "so", "it", "ends"]), resume=False)
+
+
+def test_encoding_counts_the_records_that_are_done(control_tokenizer, monkeypatch):
+    shown: list[length_filter.Progress] = []
+
+    class Counted(length_filter.Progress):
+        def __enter__(self):
+            shown.append(self)
+            return super().__enter__()
+
+    monkeypatch.setattr(length_filter, "Progress", Counted)
+    encoded([ROW, ROW], control_tokenizer)
+    assert [(one.done, one.total) for one in shown] == [(2, 2)]

@@ -4,10 +4,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from trl.data_utils import pack_dataset
 
 from refinery.contract.records import Passage, Step, Trajectory
 from refinery.contract.segments import EncodedRow
-from refinery.errors import RecipeError
 from train.families.causal import build_model, build_trainer, encode_rows
 from train.recipe import TrainRecipe
 from train.rows.encoded_rows import KINDS
@@ -130,13 +130,6 @@ def test_a_run_with_packed_rows_takes_fewer_steps_and_trains_every_token(tiny_ba
     assert packed._summed[:, 1].sum() == trained
 
 
-def test_kernels_without_a_gpu_are_an_error(tiny_bases, tmp_path):
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a GPU")
-    with pytest.raises(RecipeError, match="kernels: they need a CUDA GPU"):
-        trainer_of(tiny_bases["tied"], tmp_path, kernels=True)
-
-
 rows_of_lengths = st.lists(st.integers(1, 40), min_size=1, max_size=30)
 
 
@@ -159,6 +152,14 @@ def test_packing_keeps_every_row_whole_with_its_labels_and_kinds(lengths):
             start += length
         assert start == len(example["input_ids"])
     assert sorted(found, key=lambda row: row.input_ids[0]) == rows
+
+
+def test_the_bins_are_those_of_trl():
+    rows = [row_of(length, 100 * number) for number, length in enumerate((30, 5, 12, 40, 7, 21, 9, 1))]
+    theirs = pack_dataset(build_dataset(rows), 40, strategy="bfd")
+    columns = ("input_ids", "labels", "kinds", "seq_lengths")
+    ours = build_dataset(rows, bin_length=40)
+    assert [[example[name] for name in columns] for example in ours] == [[example[name] for name in columns] for example in theirs]
 
 
 @given(lengths=rows_of_lengths)
