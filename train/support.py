@@ -163,6 +163,18 @@ REFUSALS = (
         lambda recipe: _is_grpo(recipe) and recipe.evidence_loss != "masked",
     ),
     Refusal(
+        "`format: tools` with `evidence_loss` other than `masked`",
+        "a tool's reply has no markers, and no model writes it",
+        "`evidence_loss: masked`",
+        lambda recipe: recipe.format == "tools" and recipe.evidence_loss != "masked",
+    ),
+    Refusal(
+        "`format: tools` with `grpo.learn: selection`",
+        "it trains the tokens that open an action, and a call is opened by text",
+        "`grpo.learn: paths`, or `format: consistent`",
+        lambda recipe: recipe.format == "tools" and _is_grpo(recipe) and recipe.grpo.learn == "selection",
+    ),
+    Refusal(
         "`method: grpo` with shared prefixes and an `attn_implementation` other than `sdpa` or `eager`",
         "a tree of prefixes needs a mask of its own, which other kernels do not take; `task: decomposition` always shares",
         "`attn_implementation: sdpa`",
