@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from refinery.contract.formats import SEARCH_ACTIONS, evidence_text
 from refinery.contract.records import Passage, Step, Trajectory, Turn
-from refinery.contract.segments import Segment
+from refinery.contract.segments import Segment, encode_segment
 from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.tool_calls import MalformedCallError, SearchCall, read_calls
 from refinery.contract.tool_template import ToolTemplate, ask_segments, tool_template
@@ -66,7 +66,12 @@ class ToolFormat:
     def read_turn(self, token_ids: Sequence[int]) -> list[SearchCall] | str:
         """The searches that a turn calls for, or the answer that it is. Raises MalformedCallError."""
         calls = read_calls(self.tokenizer.decode(token_ids, clean_up_tokenization_spaces=False), self.template)
-        return calls or self.tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False).strip()
+        return calls or self._answer(token_ids)
+
+    def _answer(self, token_ids: Sequence[int]) -> str:
+        opening = [token for segment in self.template.answer_opening() for token in encode_segment(segment, self.tokenizer)]
+        answer = token_ids[len(opening) :] if list(token_ids[: len(opening)]) == opening else token_ids
+        return self.tokenizer.decode(answer, skip_special_tokens=True, clean_up_tokenization_spaces=False).strip()
 
     def read_query(self, token_ids: Sequence[int]) -> str:
         """The query that the model wrote after `opening`."""

@@ -112,15 +112,23 @@ class ToolTemplate:
 
     def read_search(self, turn: str) -> tuple[str, str] | None:
         """The kind and the query of a turn, with its special tokens, that is one call in exactly these words. None if it is not."""
-        before, between, _ = self._literals()
-        kind, found, query = turn.strip().removeprefix(before.strip()).partition(between)
-        return (kind, self.read_query(query)) if found and turn.strip().startswith(before.strip()) and kind.isalpha() else None
+        before, between, after = (text.strip() for text in self._literals())
+        kind, found, rest = turn.strip().removeprefix(before).partition(between)
+        if not (found and turn.strip().startswith(before) and kind.strip().isalpha() and rest.endswith(after)):
+            return None
+        return kind.strip(), self._read(rest.removesuffix(after).strip())
 
     def read_query(self, written: str) -> str:
         """The query at the beginning of what the model wrote after `opening`, which may be cut."""
+        after = self._literals()[2].strip()
+        if written.rstrip().endswith(after):
+            return self._read(written.rstrip().removesuffix(after).strip())
         inside = self.query_form.inside
         found = inside.match(written) if inside else None
-        text = found.group() if found else written.partition(self._literals()[2].split()[0])[0]
+        text = found.group() if found else written.partition(after.split()[0])[0]
+        return self._read(text)
+
+    def _read(self, text: str) -> str:
         try:
             return self.query_form.read(text)
         except ValueError:  # an escape that does not exist
