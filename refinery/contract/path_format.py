@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from refinery.contract.control_tokens import OPENING, RQ_RAG, ControlToken
+from refinery.contract.control_tokens import OPENING
 from refinery.contract.formats import (
     END,
     FormatName,
@@ -48,6 +48,10 @@ class PathFormat(Protocol):
         """The text that the environment inserts after a query."""
         ...
 
+    def read_text(self, action: str, token_ids: Sequence[int], text: str) -> str:
+        """The query or the answer in what the model wrote after `opening`; `text` is that without special tokens."""
+        ...
+
     def parse_step(self, token_ids: Sequence[int]) -> Step:
         """What the model wrote in one go, as one step. Raises RecordError if it is not exactly one whole step."""
         ...
@@ -89,6 +93,10 @@ class MarkedFormat:
         """See `PathFormat.evidence`."""
         return evidence_segments(passages, format=self._name)
 
+    def read_text(self, action: str, token_ids: Sequence[int], text: str) -> str:
+        """The text itself."""
+        return text
+
     def parse_step(self, token_ids: Sequence[int]) -> Step:
         """See `PathFormat.parse_step`."""
         steps = parse_steps(token_ids, self._tokenizer)
@@ -113,8 +121,3 @@ class MarkedFormat:
 def path_format(tokenizer: Tokenizer, name: FormatName) -> PathFormat:
     """The form of this name. Raises CheckpointError for `tools` if the tokenizer's chat template cannot be used for tool calls."""
     return ToolFormat.of(tokenizer) if name == "tools" else MarkedFormat(tokenizer, name)
-
-
-def control_tokens_of_format(name: FormatName) -> tuple[ControlToken, ...]:
-    """The control tokens that a model of this form needs in its vocabulary."""
-    return () if name == "tools" else RQ_RAG

@@ -73,8 +73,10 @@ class ToolFormat:
         answer = token_ids[len(opening) :] if list(token_ids[: len(opening)]) == opening else token_ids
         return self.tokenizer.decode(answer, skip_special_tokens=True, clean_up_tokenization_spaces=False).strip()
 
-    def read_query(self, token_ids: Sequence[int]) -> str:
-        """The query that the model wrote after `opening`."""
+    def read_text(self, action: str, token_ids: Sequence[int], text: str) -> str:
+        """The query or the answer in what the model wrote after `opening`."""
+        if action not in SEARCH_ACTIONS:
+            return text
         return self.template.read_query(self.tokenizer.decode(token_ids, clean_up_tokenization_spaces=False))
 
     def parse_step(self, token_ids: Sequence[int]) -> Step:
