@@ -7,11 +7,11 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
-from refinery.contract.formats import SEARCH_ACTIONS, SearchAction
-from refinery.contract.tool_template import SEARCH_TOOL, ToolTemplate
+from refinery.contract.formats import SEARCH_ACTIONS
+from refinery.contract.search_tool import SEARCH, SearchCall
+from refinery.contract.tool_template import ToolTemplate
 
 _BLOCK = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _XML_FUNCTION = re.compile(r"<function=([^>\s]+)>(.*?)(?:</function>|\Z)", re.DOTALL)
@@ -26,39 +26,26 @@ _LONGEST_CALL = 20_000  # letters
 _Call = tuple[Any, Any]  # a function's name and its arguments, both of them unchecked
 
 
-@dataclass(frozen=True, slots=True)
-class SearchCall:
-    """A search that the model asks for."""
-
-    kind: SearchAction
-    query: str
-
-
 class MalformedCallError(ValueError):
     """The model tried to call a tool, and nothing can be searched for by it."""
 
 
-def read_calls(turn: str, template: ToolTemplate) -> list[SearchCall]:
-    """The searches in a model's turn, with its special tokens; none if it is an answer. Raises MalformedCallError."""
-    exact = template.read_search(turn)
+def read_calls(turn: str, template: ToolTemplate | None = None) -> list[SearchCall]:
+    """The searches in a model's turn, with its special tokens; none if it is an answer.
+
+    A call in the words of `template` is read by these, whatever its query contains. Raises MalformedCallError.
+    """
+    exact = template.read_search(turn) if template else None
     try:
         if exact:
-            return [_search(SEARCH_TOOL["function"]["name"], {"kind": exact[0], "query": exact[1]})]
+            return [_search(SEARCH, {"kind": exact[0], "query": exact[1]})]
         return [_search(name, arguments) for name, arguments in _calls(turn[:_LONGEST_CALL])]
     except (ValueError, SyntaxError, RecursionError) as error:
         raise MalformedCallError(str(error).split("\n")[0][:200]) from None
 
 
-def search_call(name: str, arguments: str | Mapping[str, Any]) -> SearchCall:
-    """A call as a chat endpoint returns it, its arguments in JSON. Raises MalformedCallError."""
-    try:
-        return _search(name, json.loads(arguments, strict=False) if isinstance(arguments, str) else arguments)
-    except (ValueError, RecursionError) as error:
-        raise MalformedCallError(str(error).split("\n")[0][:200]) from None
-
-
 def _search(name: object, arguments: object) -> SearchCall:
-    if name != SEARCH_TOOL["function"]["name"]:
+    if name != SEARCH:
         raise ValueError(f"there is no function {str(name)[:50]!r}")
     if not isinstance(arguments, Mapping):
         raise ValueError("the arguments are not an object")

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from refinery.contract.formats import SEARCH_ACTIONS, evidence_text
 from refinery.contract.records import Passage, Step, Trajectory, Turn
+from refinery.contract.search_tool import SearchCall
 from refinery.contract.segments import Segment, encode_segment
 from refinery.contract.tokenizer import Tokenizer
-from refinery.contract.tool_calls import MalformedCallError, SearchCall, read_calls
+from refinery.contract.tool_calls import MalformedCallError, read_calls
 from refinery.contract.tool_template import ToolTemplate, ask_segments, tool_template
 from refinery.errors import RecordError, UnwritableError
 

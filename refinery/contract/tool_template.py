@@ -13,32 +13,12 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from refinery.contract.chat_template import reply_end
-from refinery.contract.formats import SEARCH_ACTIONS
+from refinery.contract.search_tool import SEARCH, SEARCH_TOOL, SearchCall, calls_message, found_message
 from refinery.contract.segments import Segment, SegmentKind
 from refinery.contract.template_slots import Piece, filled, pieces_of, rendered, slot
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
 
-SEARCH_TOOL: dict[str, Any] = {
-    "type": "function",
-    "function": {
-        "name": "search",
-        "description": "Search for passages that help to answer the question.",
-        "parameters": {
-            "type": "object",
-            "properties": {
-                "kind": {
-                    "type": "string",
-                    "enum": [*SEARCH_ACTIONS],
-                    "description": "rewrite: the question in other words; decompose: a sub-question; disambiguate: one of its meanings",
-                },
-                "query": {"type": "string", "description": "what to search for"},
-            },
-            "required": ["kind", "query"],
-        },
-    },
-}
-CALL_ID = "search000"  # nine letters and digits, as Mistral's templates ask
 _CALL_ENDS = ("<|call|>", "<|eom_id|>")  # of gpt-oss and Llama 3.1, beside the ends of a reply
 _PROBE = "'\"\\\n"
 _SYSTEM, _USER, _KIND, _QUERY, _FOUND, _SECOND_KIND, _SECOND_QUERY, _SECOND_FOUND, _ANSWER = range(9)
@@ -114,7 +94,8 @@ class ToolTemplate:
         """The kind and the query of a turn, with its special tokens, that is one call in exactly these words. None if it is not."""
         before, between, after = (text.strip() for text in self._literals())
         kind, found, rest = turn.strip().removeprefix(before).partition(between)
-        if not (found and turn.strip().startswith(before) and kind.strip().isalpha() and rest.endswith(after)):
+        is_one = rest.endswith(after) and not (before and before in rest)
+        if not (found and is_one and turn.strip().startswith(before) and kind.strip().isalpha()):
             return None
         return kind.strip(), self._read(rest.removesuffix(after).strip())
 
@@ -175,7 +156,7 @@ def _read_template(tokenizer: Tokenizer) -> ToolTemplate:
     call, found, answer = whole[len(prompt) : ends[0]], whole[ends[0] : len(first)], whole[len(second) : ends[2]]
     if _renumbered(whole[len(first) : ends[1]]) != call or _renumbered(whole[ends[1] : len(second)]) != found:
         raise _unusable(tokenizer, "it writes a second search otherwise than the first")
-    if call.find(slot(_KIND)) > call.find(slot(_QUERY)) or SEARCH_TOOL["function"]["name"] not in prompt:
+    if call.find(slot(_KIND)) > call.find(slot(_QUERY)) or SEARCH not in prompt:
         raise _unusable(tokenizer, "it does not describe the tool, or does not keep the order of a call's arguments")
 
     def pieces(text: str) -> tuple[Piece, ...]:
@@ -199,23 +180,16 @@ def _conversation(query: str | None = None, found: str | None = None) -> list[di
     return [
         {"role": "system", "content": contents[_SYSTEM]},
         {"role": "user", "content": contents[_USER]},
-        call_message(contents[_KIND], contents[_QUERY]),
+        _call(contents[_KIND], contents[_QUERY]),
         found_message(contents[_FOUND]),
-        call_message(contents[_SECOND_KIND], contents[_SECOND_QUERY]),
+        _call(contents[_SECOND_KIND], contents[_SECOND_QUERY]),
         found_message(contents[_SECOND_FOUND]),
         {"role": "assistant", "content": contents[_ANSWER]},
     ]
 
 
-def call_message(kind: str, query: str) -> dict[str, Any]:
-    """The assistant's message with one search, as chat endpoints and templates read it."""
-    function = {"name": SEARCH_TOOL["function"]["name"], "arguments": {"kind": kind, "query": query}}
-    return {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "id": CALL_ID, "function": function}]}
-
-
-def found_message(text: str) -> dict[str, Any]:
-    """The tool's message with the passages that a search found."""
-    return {"role": "tool", "name": SEARCH_TOOL["function"]["name"], "tool_call_id": CALL_ID, "content": text}
+def _call(kind: Any, query: str) -> dict[str, Any]:
+    return calls_message([SearchCall(kind, query)])
 
 
 def _render(messages: Sequence[dict[str, Any]], tokenizer: Tokenizer, **options: Any) -> str:

@@ -6,9 +6,10 @@ from helpers.tool_templates import OTHERS, TEMPLATES, WITHOUT, template, tool_to
 from refinery.contract.formats import evidence_text
 from refinery.contract.path_format import path_format
 from refinery.contract.records import Passage, Step, Trajectory, Turn
+from refinery.contract.search_tool import SEARCH_TOOL, SearchCall, calls_message, found_message
 from refinery.contract.segments import IGNORED_LABEL, encode
-from refinery.contract.tool_calls import MalformedCallError, SearchCall, read_calls
-from refinery.contract.tool_template import SEARCH_TOOL, call_message, found_message, tool_template
+from refinery.contract.tool_calls import MalformedCallError, read_calls
+from refinery.contract.tool_template import tool_template
 from refinery.errors import CheckpointError, RecordError
 
 HOSTILE = [
@@ -30,7 +31,10 @@ def messages(trajectory):
     """The same path as the field's chat messages."""
     turns = [{"role": "system", "content": "Search first."}, {"role": "user", "content": trajectory.question}]
     for step in trajectory.steps[:-1]:
-        turns += [call_message(step.action, step.text), found_message(evidence_text(step.passages, format="consistent").strip())]
+        turns += [
+            calls_message([SearchCall(step.action, step.text)]),
+            found_message(evidence_text(step.passages, format="consistent").strip()),
+        ]
     return [*turns, {"role": "assistant", "content": trajectory.steps[-1].text}]
 
 
