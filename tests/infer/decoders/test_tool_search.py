@@ -78,7 +78,7 @@ def with_a_chat(turns, *, found=None, **options):
     ],
 )
 def test_the_model_searches_until_it_answers(model, turns, queries, answer):
-    prediction, searched, _ = model(turns)
+    prediction, searched, _ = model(turns, max_query_tokens=400)
     assert (prediction.answer, searched, faults(prediction)) == (answer, queries, [])
     assert [step.name for step in prediction.trace if step.name != "retrieve"] == [
         *(call["kind"] for turn in turns[:-1] for call in turn),
