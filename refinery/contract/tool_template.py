@@ -19,7 +19,7 @@ from refinery.contract.template_slots import Piece, filled, pieces_of, rendered,
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
 
-_CALL_ENDS = ("<|call|>", "<|eom_id|>")  # of gpt-oss and Llama 3.1, beside the ends of a reply
+CALL_ENDS = ("<|call|>", "<|eom_id|>")  # of gpt-oss and Llama 3.1, beside the ends of a reply
 _PROBE = "'\"\\\n"
 _SYSTEM, _USER, _KIND, _QUERY, _FOUND, _SECOND_KIND, _SECOND_QUERY, _SECOND_FOUND, _ANSWER = range(9)
 
@@ -202,7 +202,7 @@ def _render(messages: Sequence[dict[str, Any]], tokenizer: Tokenizer, **options:
 def _turn_end(whole: str, number: int, tokenizer: Tokenizer) -> int:
     """Where the turn with this slot ends: after the first token that ends a reply or a call."""
     start = whole.index(slot(number))
-    ends = [(place, end) for end in {reply_end(tokenizer), tokenizer.eos_token, *_CALL_ENDS} if (place := whole.find(end, start)) >= 0]
+    ends = [(place, end) for end in {reply_end(tokenizer), tokenizer.eos_token, *CALL_ENDS} if (place := whole.find(end, start)) >= 0]
     following = re.compile(r"REFINERY\dSLOT").search(whole, start + len(slot(number)))
     if not ends or (following and min(ends)[0] > following.start()):
         raise _unusable(tokenizer, "it writes no token at the end of a turn")

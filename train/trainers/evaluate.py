@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from refinery.contract.conversation import ChatPair, ChatRow
 from refinery.contract.formats import SEARCH_ACTIONS
 from refinery.contract.path_format import PathFormat, path_format
 from refinery.contract.records import JudgeLabel, Preference, RelevanceLabel, Step, Trajectory
@@ -22,6 +23,7 @@ from refinery.metrics.squad import exact_match
 from refinery.runtime.concurrency.background_loop import run_anywhere
 from refinery.tasks import relevance
 from refinery.tasks.base import Judge, PairTask, TrajectoryTask, Writer
+from refinery.tasks.chat import ChatTask
 from train.recipe import TrainRecipe
 from train.rows.data import held_out_records, read_rows, row_segments, row_steps
 from train.trainers.held_out_answers import HeldOutAnswer, write_held_out
@@ -89,7 +91,7 @@ def _fitting(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Tokenizer) 
         return list(records)
 
     def fits(record: Any) -> bool:
-        paths = (record.chosen, record.rejected) if isinstance(record, Preference) else (record,)
+        paths = (record.chosen, record.rejected) if isinstance(record, Preference | ChatPair) else (record,)
         try:
             return all(len(encode(row_segments(path, recipe, tokenizer), tokenizer).input_ids) <= recipe.max_length for path in paths)
         except UnwritableError:
@@ -154,10 +156,10 @@ async def _score_replies(llm: LLM, records: Sequence[Any], recipe: TrainRecipe) 
     return {**task.score(replies, records)}, answers
 
 
-async def _score_preferences(llm: LLM, records: Sequence[Preference], recipe: TrainRecipe) -> Scored:
+async def _score_preferences(llm: LLM, records: Sequence[Preference | ChatPair], recipe: TrainRecipe) -> Scored:
     """Share of pairs whose chosen path is more probable than the rejected one, by the sum over the tokens that a model writes."""
 
-    async def logprob(path: Trajectory) -> float:
+    async def logprob(path: Trajectory | ChatRow) -> float:
         total, context = 0.0, None
         for before, step in row_steps(path, recipe, llm.tokenizer):
             context = context.extend(before) if context else llm.context(before)
@@ -172,6 +174,23 @@ async def _score_preferences(llm: LLM, records: Sequence[Preference], recipe: Tr
     return {"accuracy": sum(right) / len(records)}, [
         _answer(row, "chosen", "chosen" if is_right else "rejected", is_right) for row, is_right in named
     ]
+
+
+async def _score_chats(llm: LLM, records: Sequence[ChatRow], recipe: TrainRecipe) -> Scored:
+    """Share of conversations whose last turn is written word for word, apart from white space around it."""
+
+    async def write(record: ChatRow) -> tuple[str, str]:
+        *earlier, (before, turn) = row_steps(record, recipe, llm.tokenizer)
+        read = [segment for pair in earlier for part in pair for segment in part] + before
+        right = [token for segment in turn for token in encode_segment(segment, llm.tokenizer)]
+        context = llm.context(read)
+        reply = await context.generate(max_new_tokens=_room(llm, context, len(right)))
+        return reply.text, llm.tokenizer.decode(right, skip_special_tokens=True, clean_up_tokenization_spaces=False).strip()
+
+    written = await _all(write, records)
+    right = [said == gold for said, gold in written]
+    answers = [_answer(record, gold, said, is_right) for record, (said, gold), is_right in zip(records, written, right, strict=True)]
+    return {"accuracy": sum(right) / len(right)}, answers
 
 
 async def _score_steps(llm: LLM, records: Sequence[Trajectory], recipe: TrainRecipe) -> Scored:
@@ -250,4 +269,10 @@ async def _all(ask: Any, records: Sequence[Any]) -> list[Any]:
     return await asyncio.gather(*(one(record) for record in records))
 
 
-_SCORERS = {Judge: _score_judgements, Writer: _score_replies, TrajectoryTask: _score_steps, PairTask: _score_preferences}
+_SCORERS = {
+    Judge: _score_judgements,
+    Writer: _score_replies,
+    TrajectoryTask: _score_steps,
+    PairTask: _score_preferences,
+    ChatTask: _score_chats,
+}
