@@ -14,7 +14,7 @@ from pydantic import ConfigDict, ValidationError
 from refinery.contract.conversation import ChatMessage, ChatRow
 from refinery.contract.records import Record, iter_records, no_rows
 from refinery.errors import RecordError
-from refinery.tasks.base import Card, Task
+from refinery.tasks.base import Card, ChatTask
 
 _SPEAKERS = {
     "system": "system",
@@ -110,10 +110,6 @@ def _message(value: Any) -> ChatMessage:
     return ChatMessage.model_validate({"role": _SPEAKERS[speaker], "content": said})
 
 
-class ChatTask(Task[ChatRow]):
-    """A task whose rows are whole conversations."""
-
-
 def _read(path: Path, record: type[ChatRow]) -> list[ChatRow]:
     return read_foreign(path, chat_row)
 
@@ -124,4 +120,4 @@ CARD = Card(
 context = llm.context("Which country is Lyon in?")
 print(asyncio.run(context.generate(max_new_tokens=64)).text)""",
 )
-TASK = ChatTask(name="chat", record=ChatRow, scores=("accuracy",), read_file=_read, card=lambda recipe: CARD)
+TASK = ChatTask(name="chat", read_file=_read, card=lambda recipe: CARD)

@@ -22,8 +22,7 @@ from refinery.metrics.classification import accuracy, auc, expected_calibration_
 from refinery.metrics.squad import exact_match
 from refinery.runtime.concurrency.background_loop import run_anywhere
 from refinery.tasks import relevance
-from refinery.tasks.base import Judge, PairTask, TrajectoryTask, Writer
-from refinery.tasks.chat import ChatTask
+from refinery.tasks.base import ChatTask, Judge, PairTask, TrajectoryTask, Writer
 from train.recipe import TrainRecipe
 from train.rows.data import held_out_records, read_rows, row_segments, row_steps
 from train.trainers.held_out_answers import HeldOutAnswer, write_held_out
