@@ -157,28 +157,16 @@ REFUSALS = (
         ),
     ),
     Refusal(
-        "`method: grpo` with `evidence_loss` other than `masked`",
-        "a policy is rewarded for what it wrote, and evidence is inserted",
+        "`method: grpo` or `format: tools` with `evidence_loss` other than `masked`",
+        "a policy is rewarded for what it wrote, and evidence is inserted; a tool's reply has no markers that a model could write",
         "`evidence_loss: masked`",
-        lambda recipe: _is_grpo(recipe) and recipe.evidence_loss != "masked",
+        lambda recipe: (_is_grpo(recipe) or recipe.format == "tools") and recipe.evidence_loss != "masked",
     ),
     Refusal(
         "`family: seq2seq` with `task: chat` or `format: tools`",
         "turns are written in a chat template, which encoder-decoders do not have",
         "`family: causal`",
         lambda recipe: recipe.family == "seq2seq" and (isinstance(recipe.learned, ChatTask) or recipe.format == "tools"),
-    ),
-    Refusal(
-        "`format: tools` with `evidence_loss` other than `masked`",
-        "a tool's reply has no markers, and no model writes it",
-        "`evidence_loss: masked`",
-        lambda recipe: recipe.format == "tools" and recipe.evidence_loss != "masked",
-    ),
-    Refusal(
-        "`format: tools` with `grpo.learn: selection`",
-        "it trains the tokens that open an action, and a call is opened by text",
-        "`grpo.learn: paths`, or `format: consistent`",
-        lambda recipe: recipe.format == "tools" and _is_grpo(recipe) and recipe.grpo.learn == "selection",
     ),
     Refusal(
         "`method: grpo` with shared prefixes and an `attn_implementation` other than `sdpa` or `eager`",

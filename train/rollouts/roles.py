@@ -165,6 +165,8 @@ def _check_generator(recipe: TrainSettings, rollouts: Rollouts) -> None:
     settings = recipe.grpo
     if settings.learn != "selection":
         return
+    if recipe.format == "tools":
+        raise settings.fault("learn", "selection trains the token that opens an action, and a tool call has none. Use paths.")
     if settings.search_budget is not None:
         raise settings.fault("search_budget", "is for paths that the model ends itself; a tree always has the same searches. Leave it out.")
     options = _tree_options(recipe)
