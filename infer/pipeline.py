@@ -93,7 +93,7 @@ class Pipeline:
         if recipe.endpoint:
             served["model"].require(recipe.decoder, self._llm_needs())
         if tokenizer := recipe.tokenizer:
-            check_manifest(tokenizer, self.llm.tokenizer, needed=self.decoder.control_tokens)
+            check_manifest(tokenizer, self.llm.tokenizer, needed=self.decoder.control_tokens(self.options))
 
     def _llm_needs(self) -> frozenset[Need]:
         """The features that the main model must support: for the decoder itself, and for each role that it or its adapters play."""

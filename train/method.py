@@ -13,14 +13,14 @@ from refinery.contract.segments import EncodedRow
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RecipeError
 from refinery.runtime.recipes.plugins import PluginKind, find
-from refinery.tasks.base import Judge, PairTask, Task, TrajectoryTask, Writer
+from refinery.tasks.base import ChatTask, Judge, PairTask, Task, TrajectoryTask, Writer
 from train.settings import TrainSettings
 
 if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel
 
-_KINDS = {Judge: "labels", Writer: "texts", TrajectoryTask: "trajectories", PairTask: "pairs"}
+_KINDS = {Judge: "labels", Writer: "texts", TrajectoryTask: "trajectories", PairTask: "pairs", ChatTask: "conversations"}
 
 
 class Family(Protocol):
@@ -68,7 +68,7 @@ class Method:
     """
 
     family: Callable[[TrainSettings], Family]
-    learns_from: tuple[type[Task[Any]], ...] = (Judge, Writer, TrajectoryTask)
+    learns_from: tuple[type[Task[Any]], ...] = (Judge, Writer, TrajectoryTask, ChatTask)
     scores: tuple[str, ...] = ()
     read_file: Callable[[Path], list[Any]] | None = None
     check: Callable[[TrainSettings], None] = _nothing

@@ -59,7 +59,11 @@ class TrainSettings(BadRowKeys):
     loraplus_lr_ratio: float | None = Field(
         default=None, description="LoRA+ (Hayou et al. 2024): how many times higher lora_B's learning rate is; the paper uses 16", ge=1
     )
-    format: FormatName = Field(default="consistent", description="how trajectories are written (refinement and preference only)")
+    format: FormatName = Field(
+        default="consistent",
+        description="how trajectories are written (refinement and preference only): with control tokens, with them as RQ-RAG's scripts do"
+        " (official), or as tool calls in the base's own chat template, which adds no token (tools)",
+    )
     system_prompt: str = Field(
         default="rq_rag_short_answer", description="a file in refinery/prompts, for rows without one (refinement and preference only)"
     )

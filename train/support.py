@@ -9,7 +9,7 @@ from typing import Literal
 
 from refinery.errors import RecipeError
 from refinery.reporting.markdown import table
-from refinery.tasks.base import PairTask, TrajectoryTask, Writer
+from refinery.tasks.base import ChatTask, PairTask, TrajectoryTask, Writer
 from train.method import method_of
 from train.settings import TrainSettings
 
@@ -63,7 +63,7 @@ REFUSALS = (
         "`family: classifier` with a task that writes, such as `decomposition`, `refinement` or `traces`",
         "an encoder predicts labels and cannot write text",
         "`family: seq2seq` or `causal`",
-        lambda recipe: recipe.family == "classifier" and isinstance(recipe.learned, Writer | TrajectoryTask),
+        lambda recipe: recipe.family == "classifier" and isinstance(recipe.learned, Writer | TrajectoryTask | ChatTask),
     ),
     Refusal(
         "`strategy: alora` with `task: refinement`",
@@ -75,7 +75,7 @@ REFUSALS = (
         "`strategy: alora` with a task that writes, such as `decomposition` or `traces`",
         "its reply is decoded token by token, and the inference engine uses such an adapter only in the pass that reads the invocation",
         "`strategy: lora`, and `alora` only for the two judges, whose label is read from that pass",
-        lambda recipe: recipe.strategy == "alora" and isinstance(recipe.learned, Writer),
+        lambda recipe: recipe.strategy == "alora" and isinstance(recipe.learned, Writer | ChatTask),
     ),
     Refusal(
         "`strategy: dora` with a sub-model's task",
@@ -154,10 +154,16 @@ REFUSALS = (
         lambda recipe: _is_grpo(recipe) and bool(recipe.packing or recipe.padding_free or recipe.loss_weights or recipe.label_balance),
     ),
     Refusal(
-        "`method: grpo` with `evidence_loss` other than `masked`",
-        "a policy is rewarded for what it wrote, and evidence is inserted",
+        "`method: grpo` or `format: tools` with `evidence_loss` other than `masked`",
+        "a policy is rewarded for what it wrote, and evidence is inserted; a tool's reply has no markers that a model could write",
         "`evidence_loss: masked`",
-        lambda recipe: _is_grpo(recipe) and recipe.evidence_loss != "masked",
+        lambda recipe: (_is_grpo(recipe) or recipe.format == "tools") and recipe.evidence_loss != "masked",
+    ),
+    Refusal(
+        "`family: seq2seq` with `task: chat` or `format: tools`",
+        "turns are written in a chat template, which encoder-decoders do not have",
+        "`family: causal`",
+        lambda recipe: recipe.family == "seq2seq" and (isinstance(recipe.learned, ChatTask) or recipe.format == "tools"),
     ),
     Refusal(
         "`method: grpo` with shared prefixes and an `attn_implementation` other than `sdpa` or `eager`",

@@ -51,7 +51,7 @@ class Decoder(Generic[OptionsT]):
     decode: Callable[[Question, Session, OptionsT], Awaitable[Prediction]]
     options: type[OptionsT]
     needs_retriever: bool = False
-    control_tokens: tuple[ControlToken, ...] = ()
+    control_tokens: Callable[[OptionsT], tuple[ControlToken, ...]] = lambda options: ()
     roles: Callable[[OptionsT], Mapping[str, SubModelRole]] = lambda options: {}
     llm_needs: Callable[[OptionsT], frozenset[Need]] = lambda options: NO_NEEDS
     check_family: Callable[[FamilyName, OptionsT], None] = lambda family, options: None

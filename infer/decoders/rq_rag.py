@@ -5,7 +5,7 @@ If the recipe names a selector, it judges every path (infer/steps/path_judge.py)
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pydantic import Field
@@ -15,11 +15,13 @@ from infer.sampling import drawn
 from infer.session import Session
 from infer.steps.ask import record_fault
 from infer.steps.calls import Calls, Limits
+from infer.steps.path_actions import action_logprob
 from infer.steps.path_judge import judged
 from infer.steps.released_reading import NOTHING_FOUND, last_answer, last_query, warn_of_other_prefixes
 from infer.steps.selection import LEARNED, NO_ANSWER, Definition, Fidelity, select_all, select_path
-from refinery.contract.control_tokens import RQ_RAG
-from refinery.contract.formats import END, FormatName, SearchAction, action_segment, evidence_segments, prompt_segments
+from refinery.contract.control_tokens import RQ_RAG, token_for
+from refinery.contract.formats import FormatName, SearchAction
+from refinery.contract.path_format import PathFormat, path_format
 from refinery.contract.records import Action, Passage, Question, Reading, Step, Trajectory
 from refinery.contract.segments import Segment, control_token_id
 from refinery.contract.trace import Prediction
@@ -64,7 +66,7 @@ class Options(Recipe):
     format: FormatName = Field(
         default="consistent",
         description="use 'official' for the authors' released checkpoint: it writes their sequences, and treats a query that is unfinished"
-        " or empty, and a search without results, as their inference.py does",
+        " or empty, and a search without results, as their inference.py does; 'tools' for a model that searches by tool calls",
     )
     system_prompt: str = Field(default="rq_rag_short_answer", description="the name of a file in refinery/prompts")
     max_query_tokens: int = Field(default=100, description="maximum tokens of a query; RQ-RAG's scripts use 100", ge=1)
@@ -82,7 +84,9 @@ def roles(options: Options) -> dict[str, SubModelRole]:
 
 def llm_needs(options: Options) -> frozenset[Need]:
     """The features that an endpoint needs to grow the tree; the authors' definitions also score the prompt and the evidence."""
-    needs: set[Need] = {"token_ids", "control_tokens", "stop_token_ids", "logprobs", "token_scores"}
+    needs: set[Need] = {"token_ids", "stop_token_ids", "logprobs", "token_scores"}
+    if options.format != "tools":
+        needs.add("control_tokens")
     if options.fidelity == "official":
         needs.add("scores")
     return frozenset(needs)
@@ -113,7 +117,7 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
     """Grow the whole tree, then select; the prediction holds the answer that each strategy selects."""
     if options.format == "official":
         warn_of_other_prefixes(session.llm.tokenizer)
-    prompt = prompt_segments(question.text, render_prompt(options.system_prompt), session.llm.tokenizer, format=options.format)
+    prompt = _form(session, options).prompt(question.text, render_prompt(options.system_prompt))
     read = await _score_prompt(prompt, session) if options.fidelity == "official" else ()
     paths = await _expand(_Node(session.context(prompt), read=tuple(read)), question, session, options)
     if SELECTOR in session.sub_models or SELECTOR in session.adapters:
@@ -122,6 +126,10 @@ async def decode(question: Question, session: Session, options: Options) -> Pred
     selected = select_all(paths, by)
     read = [passage for step in paths[select_path(paths, options.selection, by)].steps for passage in step.passages]
     return session.prediction(selected[options.selection], read=read, paths=paths, selected=selected)
+
+
+def _form(session: Session, options: Options) -> PathFormat:
+    return path_format(session.llm.tokenizer, options.format)
 
 
 async def _expand(node: _Node, question: Question, session: Session, options: Options) -> list[Trajectory]:
@@ -141,17 +149,18 @@ async def _actions(node: _Node, session: Session, options: Options) -> Sequence[
     ranked: list[Action] = ["answer", *searches] if options.adaptive else [*searches]
     limit = 1 if options.adaptive else options.width or len(searches)
     if len(ranked) > limit:
-        scores = await asyncio.gather(*(node.context.score([action_segment(action)]) for action in ranked))
+        form = _form(session, options)
+        scores = await asyncio.gather(*(action_logprob(action, node.context, form) for action in ranked))
         if options.adaptive and session.usage.random:
-            return [ranked[drawn([score[0] for score in scores], session.temperature, session.usage.random)]]
-        likeliest = sorted(range(len(ranked)), key=lambda i: -scores[i][0])[:limit]
+            return [ranked[drawn(scores, session.temperature, session.usage.random)]]
+        likeliest = sorted(range(len(ranked)), key=lambda i: -scores[i])[:limit]
         ranked = [ranked[i] for i in sorted(likeliest)]
     return ranked if options.adaptive else ["answer", *ranked]
 
 
 async def _answer(node: _Node, question: Question, session: Session, options: Options) -> list[Trajectory]:
     """Open `[A_Response]` and let the model answer."""
-    generation, opened_with = await _write("answer", node.context, max_new_tokens=session.max_new_tokens)
+    generation, opened_with = await _write("answer", node.context, _form(session, options), max_new_tokens=session.max_new_tokens)
     _record_written("answer", generation, question, session, depth=len(node.steps))
     step, reading = _written_step("answer", generation, opened_with=opened_with), None
     if options.fidelity == "official":
@@ -165,15 +174,15 @@ async def _answer(node: _Node, question: Question, session: Session, options: Op
 
 async def _search(action: Action, node: _Node, question: Question, session: Session, options: Options) -> list[Trajectory]:
     """Open a search, let the model write the query, insert the passages that it finds, and expand from there."""
-    written, opened_with = await _write(
-        action, node.context, max_new_tokens=options.max_query_tokens, temperature=options.query_temperature
-    )
+    form, limits = _form(session, options), {"max_new_tokens": options.max_query_tokens, "temperature": options.query_temperature}
+    written, opened_with = await _write(action, node.context, form, **limits)
+    written = replace(written, text=form.read_text(action, written.token_ids, written.text))
     depth, closed = len(node.steps), _closed(written, session)
     _record_written(action, written, question, session, depth=depth)
     query, closing, otherwise = read_query(written, question, session, options)
     token_budget = evidence_budget(written.context, depth, session, options)
     passages = await session.search(query, depth=depth, token_budget=token_budget) or session.fitted(otherwise, token_budget)
-    inserted = [*closing, *evidence_segments(passages, format=options.format)]
+    inserted = [*closing, *form.evidence(passages)]
     read = await written.context.score(inserted) if options.fidelity == "official" else []
     step = _written_step(action, written, opened_with=opened_with, passages=passages)
     found = _Node(written.context.extend(inserted), (*node.steps, step), (*node.read, *read), (*node.closed, closed))
@@ -188,7 +197,8 @@ def read_query(written: Generation, question: Question, session: Session, option
     if "official" in (options.format, options.fidelity):
         return last_query(written.context.token_ids, session.llm.tokenizer), [], [NOTHING_FOUND]
     # An empty query cannot be searched, so the question itself is searched instead.
-    return written.text or question.text, [END] if written.stopped_by == "length" else [], []
+    closing = _form(session, options).closing() if written.stopped_by == "length" else []
+    return written.text or question.text, closing, []
 
 
 def evidence_budget(context: Context, depth: int, session: Session, options: Options) -> int | None:
@@ -201,13 +211,12 @@ def evidence_budget(context: Context, depth: int, session: Session, options: Opt
 
 
 async def _write(
-    action: Action, context: Context, *, max_new_tokens: int, temperature: float = 0.0
+    action: Action, context: Context, form: PathFormat, *, max_new_tokens: int, temperature: float = 0.0
 ) -> tuple[Generation, tuple[int, float]]:
-    """Open an action and let the model write; also returns the control token's id and its log-probability under the model."""
-    segment = action_segment(action)
-    opened = context.extend([segment])
-    (logprob,), generation = await asyncio.gather(
-        context.score([segment]), opened.generate(max_new_tokens=max_new_tokens, stop=(END.text,), temperature=temperature)
+    """Open an action and let the model write; also returns the last id of what opens it, and the action's log-probability."""
+    opened = context.extend(form.opening(action))
+    logprob, generation = await asyncio.gather(
+        action_logprob(action, context, form), opened.generate(max_new_tokens=max_new_tokens, stop=form.ends, temperature=temperature)
     )
     return generation, (opened.token_ids[-1], logprob)
 
@@ -240,7 +249,7 @@ async def _score_prompt(prompt: list[Segment], session: Session) -> list[float]:
 
 def _closed(generation: Generation, session: Session) -> bool:
     """Whether the model ended its text with `[EOS]`, rather than with the end of the message or at the token limit."""
-    return generation.token_ids[-1:] == [control_token_id(END.text, session.llm.tokenizer)]
+    return generation.token_ids[-1:] == [control_token_id(token_for("end").token, session.llm.tokenizer)]
 
 
 def _blank_tokens(generation: Generation, session: Session) -> int:
@@ -280,7 +289,7 @@ DECODER = Decoder(
     decode,
     Options,
     needs_retriever=True,
-    control_tokens=RQ_RAG,
+    control_tokens=lambda options: () if options.format == "tools" else RQ_RAG,
     roles=roles,
     llm_needs=llm_needs,
     check_family=check_family,

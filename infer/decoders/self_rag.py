@@ -137,4 +137,4 @@ def plan(options: Options, limits: Limits) -> list[Calls]:
     ]
 
 
-DECODER = Decoder(decode, Options, needs_retriever=True, control_tokens=SELF_RAG, llm_needs=llm_needs, plan=plan)
+DECODER = Decoder(decode, Options, needs_retriever=True, control_tokens=lambda options: SELF_RAG, llm_needs=llm_needs, plan=plan)

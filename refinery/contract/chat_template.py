@@ -7,17 +7,15 @@ A prompt ends where the template puts the reply when it renders a whole conversa
 adds the channel's name, and GLM closes an empty thought.
 """
 
-import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from refinery.contract.plain_text import encode_text
 from refinery.contract.segments import Segment, encode_segment
+from refinery.contract.template_slots import Piece, filled, pieces_of, rendered, slot
 from refinery.contract.thought_marks import opened_thought
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
@@ -25,13 +23,8 @@ from refinery.runtime.files.fingerprint import text_fingerprint
 
 Role = Literal["system", "user", "assistant"]
 AUTO, NONE = "auto", "none"
-# Llama 3.2's template and others write the current date into the prompt, so prompts would change from day to day. This is the date in
-# Llama 3.1's template.
-_TODAY = datetime(2024, 7, 26)
-_DAY = re.compile(r"""strftime_now\(\s*(["'])(?P<format>.*?)\1\s*\)""")
 
-_Piece = Segment | str | int  # a special token, plain text, or the number of the message inserted here
-_frames: "WeakKeyDictionary[Any, dict[tuple[str, tuple[Role, ...], bool], tuple[_Piece, ...]]]" = WeakKeyDictionary()
+_frames: "WeakKeyDictionary[Any, dict[tuple[str, tuple[Role, ...], bool], tuple[Piece, ...]]]" = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +94,7 @@ def _spaces_around_reply(tokenizer: Tokenizer) -> tuple[str, str]:
             return before, ""
 
 
-def _ends_in_space(piece: _Piece) -> bool:
+def _ends_in_space(piece: Piece) -> bool:
     return isinstance(piece, str) and piece.endswith(" ")
 
 
@@ -115,7 +108,7 @@ def chat_segments(messages: Sequence[Message], tokenizer: Tokenizer, *, reasons:
     if messages[0].role == "system" and not _takes_system(tokenizer):
         messages = _without_system(messages)
     frame = _frame(tuple(message.role for message in messages), tokenizer, reasons=reasons)
-    segments = _filled(frame, [message.content for message in messages])
+    segments = filled(frame, [message.content for message in messages])
     return segments if segments[0].kind == "template" else [Segment("", "template", token_ids=()), *segments]
 
 
@@ -126,7 +119,7 @@ def next_turn(text: str, tokenizer: Tokenizer, *, after: Sequence[int]) -> list[
     frame = _frame(("user", "assistant", "user"), tokenizer)
     following = frame[frame.index(1) + 1 :]
     end = following[0].token_ids if isinstance(following[0], Segment) else None
-    return _filled(following[1:] if end == tuple(after[-1:]) else following, ["", "", text])
+    return filled(following[1:] if end == tuple(after[-1:]) else following, ["", "", text])
 
 
 def reply_end(tokenizer: Tokenizer) -> str:
@@ -151,21 +144,6 @@ def frame_tokens(tokenizer: Tokenizer) -> int:
     return int(tokenizer.bos_token_id is not None)
 
 
-def _filled(frame: Sequence[_Piece], contents: Sequence[str | Sequence[Segment]]) -> list[Segment]:
-    """The template's pieces with the messages filled in. Adjacent texts are encoded as one."""
-    segments: list[Segment] = []
-    text = ""
-    for piece in frame:
-        content = contents[piece] if isinstance(piece, int) else piece
-        if isinstance(content, str):
-            text += content.strip() if isinstance(piece, int) else content
-            continue
-        segments += [Segment(text, "prompt")] if text else []
-        segments += [content] if isinstance(content, Segment) else content
-        text = ""
-    return [*segments, Segment(text, "prompt")] if text else segments
-
-
 def _takes_system(tokenizer: Tokenizer) -> bool:
     try:
         return 0 in _frame(("system", "user"), tokenizer)
@@ -179,13 +157,13 @@ def _without_system(messages: Sequence[Message]) -> list[Message]:
     return [Message("user", "\n\n".join(texts)), *rest]
 
 
-def _frame(roles: tuple[Role, ...], tokenizer: Tokenizer, *, reasons: bool = False) -> tuple[_Piece, ...]:
+def _frame(roles: tuple[Role, ...], tokenizer: Tokenizer, *, reasons: bool = False) -> tuple[Piece, ...]:
     """The text that the template writes around messages of these roles, with each message's number where its text belongs."""
     known = _frames.setdefault(tokenizer, {})
     key = (tokenizer.get_chat_template(), roles, reasons)
     if key not in known:
-        rendered = _rendered(roles, tokenizer) if reasons or roles[-1] == "assistant" else _up_to_reply(roles, tokenizer)
-        pieces = tuple(_pieces(rendered, len(roles), tokenizer))
+        text = _rendered(roles, tokenizer) if reasons or roles[-1] == "assistant" else _up_to_reply(roles, tokenizer)
+        pieces = tuple(pieces_of(text, len(roles), tokenizer))
         if lost := next((role for number, role in enumerate(roles) if role != "system" and number not in pieces), None):
             raise _unusable(roles, f"it leaves out the {lost}'s message", tokenizer)
         known[key] = pieces
@@ -199,7 +177,7 @@ def _up_to_reply(roles: tuple[Role, ...], tokenizer: Tokenizer) -> str:
     A space before the reply is left to `reply_text`, because tokenizers treat it as part of the first word.
     """
     asks = _rendered(roles, tokenizer)
-    before = _rendered((*roles, "assistant"), tokenizer).partition(_slot(len(roles)))[0]
+    before = _rendered((*roles, "assistant"), tokenizer).partition(slot(len(roles)))[0]
     if not before.startswith(asks) and not asks.startswith(before):
         begin = next(i for i, (one, other) in enumerate(zip(asks, before, strict=False)) if one != other)
         reason = f"it asks for a reply by {asks[begin:][:60]!r}, and writes {before[begin:][:60]!r} before one"
@@ -211,22 +189,11 @@ def _up_to_reply(roles: tuple[Role, ...], tokenizer: Tokenizer) -> str:
 
 def _rendered(roles: tuple[Role, ...], tokenizer: Tokenizer) -> str:
     """The template around slots, without the thinking mode that some templates turn on (Qwen3)."""
-    from jinja2 import TemplateError
-
+    messages = [{"role": role, "content": slot(number)} for number, role in enumerate(roles)]
     try:
-        return tokenizer.apply_chat_template(
-            [{"role": role, "content": _slot(number)} for number, role in enumerate(roles)],
-            tokenize=False,
-            add_generation_prompt=roles[-1] == "user",
-            enable_thinking=False,
-            chat_template=_on_one_day(tokenizer.get_chat_template()),
-        )
-    except (
-        TemplateError,
-        TypeError,
-        ValueError,
-    ) as error:  # the template rejects messages in plain text, or there are several without a default
-        raise _unusable(roles, str(error).strip().split("\n")[0], tokenizer) from None
+        return rendered(messages, tokenizer, add_generation_prompt=roles[-1] == "user", enable_thinking=False)
+    except ValueError as error:
+        raise _unusable(roles, str(error), tokenizer) from None
 
 
 def _unusable(roles: tuple[Role, ...], reason: str, tokenizer: Tokenizer) -> CheckpointError:
@@ -234,33 +201,3 @@ def _unusable(roles: tuple[Role, ...], reason: str, tokenizer: Tokenizer) -> Che
         f"{tokenizer.name_or_path}: its chat template does not support a conversation of {', '.join(roles)} ({reason}). "
         "Set chat_template to another FILE, or to none."
     )
-
-
-def _on_one_day(template: str) -> str:
-    return _DAY.sub(lambda call: json.dumps(_TODAY.strftime(call["format"])), template)
-
-
-def _pieces(rendered: str, slots: int, tokenizer: Tokenizer) -> list[_Piece]:
-    """The rendered template, split at its added tokens, as its tokenizer finds them, and at its slots."""
-    encoded = tokenizer(rendered, add_special_tokens=False, split_special_tokens=False, return_offsets_mapping=True)
-    pieces: list[_Piece] = []
-    done = 0
-    for token_id, (start, stop) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
-        if token_id in tokenizer.added_tokens_decoder and stop > start >= done:
-            pieces += _cut_at_slots(rendered[done:start], slots)
-            pieces.append(Segment(tokenizer.convert_ids_to_tokens(token_id), "template", token_ids=(token_id,)))
-            done = stop
-    return [*pieces, *_cut_at_slots(rendered[done:], slots)]
-
-
-def _cut_at_slots(text: str, slots: int) -> list[_Piece]:
-    for number in range(slots):
-        before, found, after = text.partition(_slot(number))
-        if found:
-            return [*([before] if before else []), number, *_cut_at_slots(after, slots)]
-    return [text] if text else []
-
-
-def _slot(number: int) -> str:
-    """A word that no template contains or would trim."""
-    return f"REFINERY{number}SLOT"

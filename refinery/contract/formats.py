@@ -19,7 +19,7 @@ from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RecordError
 from refinery.text import one_line
 
-FormatName = Literal["consistent", "official"]
+FormatName = Literal["consistent", "official", "tools"]
 EvidenceLoss = Literal["masked", "inside_markers", "all"]
 SearchAction = Literal["rewrite", "decompose", "disambiguate"]
 SEARCH_ACTIONS: tuple[SearchAction, ...] = ("rewrite", "decompose", "disambiguate")

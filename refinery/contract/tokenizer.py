@@ -54,7 +54,7 @@ class Tokenizer(Protocol):
         """The template's source."""
         ...
 
-    def apply_chat_template(self, conversation: list[dict[str, str]], **options: Any) -> Any:
+    def apply_chat_template(self, conversation: Sequence[Mapping[str, Any]], **options: Any) -> Any:
         """A conversation as text, with `tokenize=False`."""
         ...
 

@@ -4,9 +4,9 @@
     prompt, reply = TASK.prompt_and_reply(label)  # the training example
     TASK.labels                                   # the labels whose probabilities inference reads
 
-There are four kinds of tasks: a `Judge` gives one of two labels, a `Writer` writes a text, a `TrajectoryTask` teaches paths of steps,
-and a `PairTask` teaches which of two paths is better. A module outside the project also declares its task as TASK, and a recipe names
-it, as in `task: my_lab.difficulty`.
+There are five kinds of tasks: a `Judge` gives one of two labels, a `Writer` writes a text, a `TrajectoryTask` teaches paths of steps, a
+`PairTask` teaches which of two paths is better, and a `ChatTask` teaches the assistant's turns of conversations. A module outside the
+project also declares its task as TASK, and a recipe names it, as in `task: my_lab.difficulty`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from refinery.contract.control_tokens import ControlToken
+from refinery.contract.conversation import ChatRow
 from refinery.contract.records import JudgeLabel, Passage, Record, Step, Trajectory, read_records
 from refinery.prompts.render import Prompt
 from refinery.runtime.files.hub_dataset import with_split
@@ -128,6 +129,14 @@ class PairTask(Task[R]):
 
     scores: tuple[str, ...] = ("accuracy",)
     method: str = "dpo"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatTask(Task[ChatRow]):
+    """A task whose rows are whole conversations, of which the assistant's turns are learned."""
+
+    record: type[ChatRow] = ChatRow
+    scores: tuple[str, ...] = ("accuracy",)
 
 
 def edit_steps(path: Trajectory, edit: Callable[[Passage], Passage]) -> Trajectory:

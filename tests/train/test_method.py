@@ -60,7 +60,7 @@ def test_fine_tuning_is_done_by_the_models_family():
         ({"task": "relevance", "method": "dpo"}, "method 'dpo': learns from pairs, and task 'relevance' gives labels."),
         (
             {"task": "preference", "method": "sft"},
-            "method 'sft': learns from labels, texts, trajectories, and task 'preference' gives pairs.",
+            "method 'sft': learns from labels, texts, trajectories, conversations, and task 'preference' gives pairs.",
         ),
         ({"task": "relevance", "method": "reinforce"}, "no method 'reinforce'. Available: dpo, grpo, sft."),
     ],

@@ -13,9 +13,8 @@ from refinery.contract.segments import Segment, SegmentKind, check_writable, enc
 from refinery.contract.tokenizer import Tokenizer
 from train.families.model import build_model, save_model
 from train.recipe import TrainRecipe
-from train.rows.data import held_out_records, row_segments
+from train.rows.data import held_out_records, row_segments, split_steps
 from train.rows.length_filter import fit_rows
-from train.rows.refinement_targets import split_steps
 from train.trainers.arguments import trainer_arguments
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def _targets(record: Any) -> list[Any]:
 def _encode(record: Any, recipe: TrainRecipe, tokenizer: Tokenizer) -> Seq2SeqRow:
     segments = row_segments(record, recipe, tokenizer)
     if isinstance(record, Trajectory):
-        steps = split_steps(segments)
+        steps = split_steps(segments, recipe, tokenizer)
         read = [segment for before, step in steps[:-1] for segment in (*before, *step)] + steps[-1][0]
         written = [*steps[-1][1], Segment(tokenizer.eos_token, "control_token", trained=True)]
     else:

@@ -26,7 +26,7 @@ _RESERVED = re.compile(r"<\|reserved_special_token_\d+\|>")
 
 def control_tokens_of(recipe: TrainRecipe) -> tuple[ControlToken, ...]:
     """The control tokens that the recipe's task needs."""
-    return recipe.learned.control_tokens
+    return () if recipe.format == "tools" else recipe.learned.control_tokens
 
 
 def add_control_tokens(

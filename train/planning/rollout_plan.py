@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from math import prod
 
-from refinery.contract.formats import evidence_segments
+from refinery.contract.path_format import path_format
 from refinery.contract.records import Passage, Question
 from refinery.contract.segments import encode_segment
 from refinery.contract.tokenizer import Tokenizer
@@ -128,7 +128,7 @@ def _tokens(recipe: TrainRecipe, tokenizer: Tokenizer, *, prompt: int, records: 
 def _evidence_tokens(recipe: TrainRecipe, tokenizer: Tokenizer, records: Sequence[Question]) -> int:
     """Of one search, by the first passages that it may find; 0 if none can be read here."""
     passages = [*islice(_searched(recipe, records), _COUNTED_PASSAGES)]
-    text = [token for segment in evidence_segments(passages, format=recipe.format) for token in encode_segment(segment, tokenizer)]
+    text = [token for segment in path_format(tokenizer, recipe.format).evidence(passages) for token in encode_segment(segment, tokenizer)]
     return round(len(text) / max(1, len(passages)) * rollouts_of(recipe).passages_per_query) if passages else 0
 
 

@@ -8,7 +8,7 @@ from infer.decoders.rq_rag import Options, nodes_by_depth
 from infer.pipeline import Pipeline
 from infer.recipe import PipelineRecipe
 from refinery.contract.chat_template import user_turn
-from refinery.contract.formats import prompt_segments
+from refinery.contract.path_format import path_format
 from refinery.contract.records import Question
 from refinery.contract.segments import Segment
 from refinery.contract.tokenizer import Tokenizer
@@ -142,7 +142,7 @@ async def _paths(pipeline: Pipeline, question: Question, settings: GrpoSettings,
 
 
 def _path_prompt(question: str, recipe: TrainSettings, tokenizer: Tokenizer) -> list[Segment]:
-    return prompt_segments(question, render_prompt(recipe.system_prompt), tokenizer, format=recipe.format)
+    return path_format(tokenizer, recipe.format).prompt(question, render_prompt(recipe.system_prompt))
 
 
 def _path_sizes(recipe: TrainSettings) -> Sizes:
@@ -165,6 +165,8 @@ def _check_generator(recipe: TrainSettings, rollouts: Rollouts) -> None:
     settings = recipe.grpo
     if settings.learn != "selection":
         return
+    if recipe.format == "tools":
+        raise settings.fault("learn", "selection trains the token that opens an action, and a tool call has none. Use paths.")
     if settings.search_budget is not None:
         raise settings.fault("search_budget", "is for paths that the model ends itself; a tree always has the same searches. Leave it out.")
     options = _tree_options(recipe)

@@ -13,7 +13,7 @@ from infer.decoders.rq_rag import Options
 from infer.pipeline import Pipeline
 from infer.steps.selection import path_shares
 from refinery.contract.chat_template import end_ids
-from refinery.contract.formats import END, evidence_segments, prompt_segments
+from refinery.contract.path_format import path_format
 from refinery.contract.records import Question, Trajectory
 from refinery.contract.segments import control_token_id, encode_segment
 from refinery.contract.tokenizer import Tokenizer
@@ -30,7 +30,7 @@ async def grown_tree(pipeline: Pipeline, question: Question) -> list[Rollout]:
     session, options = pipeline.session(question), pipeline.options
     prediction, tokenizer = await pipeline.decode(session, question), session.llm.tokenizer
     asked = prediction.paths[0].question
-    prompt = session.context(prompt_segments(asked, render_prompt(options.system_prompt), tokenizer, format=options.format)).token_ids
+    prompt = session.context(path_format(tokenizer, options.format).prompt(asked, render_prompt(options.system_prompt))).token_ids
     shares = path_shares(prediction.paths)
     return [
         Rollout(
@@ -48,7 +48,8 @@ async def grown_tree(pipeline: Pipeline, question: Question) -> list[Rollout]:
 
 def path_text(path: Trajectory, prompt: Sequence[int], tokenizer: Tokenizer, options: Options) -> Text:
     """The tokens of a path as the decoder read and wrote them, after those of its prompt. Only its actions count as written."""
-    text, ends = Text(), end_ids(tokenizer) | {control_token_id(END.text, tokenizer)}
+    form = path_format(tokenizer, options.format)
+    text, ends = Text(), end_ids(tokenizer) | {control_token_id(end, tokenizer) for end in form.ends}
     text.read(prompt)
     for step in path.steps:
         (action, *written), (logprob, *_) = step.token_ids or [], step.logprobs or []
@@ -56,7 +57,7 @@ def path_text(path: Trajectory, prompt: Sequence[int], tokenizer: Tokenizer, opt
         text.read(written)
         if step.action != "answer":
             unclosed = options.format != "official" and (step.token_ids or [])[-1] not in ends
-            found = [*[END] * unclosed, *evidence_segments(step.passages, format=options.format)]
+            found = [*(form.closing() if unclosed else []), *form.evidence(step.passages)]
             text.read([token for segment in found for token in encode_segment(segment, tokenizer)])
     return text
 

@@ -5,13 +5,15 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 from typing import Any
 
 from refinery.contract.chat_template import reply_end, reply_text, user_turn
-from refinery.contract.formats import train_evidence, trajectory_segments
-from refinery.contract.records import Question
+from refinery.contract.conversation import ChatRow, chat_segments_of
+from refinery.contract.formats import train_evidence
+from refinery.contract.path_format import path_format
+from refinery.contract.records import Question, Trajectory
 from refinery.contract.segments import IGNORED_LABEL, Segment, encode
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import RecordError
@@ -139,8 +141,23 @@ def row_segments(record: Any, recipe: TrainRecipe, tokenizer: Tokenizer) -> list
     return [replace(segment, trained=segment.trained and segment.kind not in masked) for segment in _segments(record, recipe, tokenizer)]
 
 
+def row_steps(record: Trajectory | ChatRow, recipe: TrainRecipe, tokenizer: Tokenizer) -> list[tuple[list[Segment], list[Segment]]]:
+    """(text since the last step, step) for each step of a path's row, whatever of it is trained; of a conversation, each turn."""
+    if isinstance(record, ChatRow):
+        runs = [list(run) for _, run in groupby(chat_segments_of(record, tokenizer), key=lambda segment: segment.trained)]
+        return [*zip(runs[::2], runs[1::2], strict=True)]
+    return split_steps(_segments(record, recipe, tokenizer), recipe, tokenizer)
+
+
+def split_steps(row: Sequence[Segment], recipe: TrainRecipe, tokenizer: Tokenizer) -> list[tuple[list[Segment], list[Segment]]]:
+    """(text since the last step, step) for each step of a row."""
+    return path_format(tokenizer, recipe.format).split_steps(row)
+
+
 def _segments(record: Any, recipe: TrainRecipe, tokenizer: Tokenizer) -> list[Segment]:
     task = recipe.learned
+    if isinstance(record, ChatRow):
+        return chat_segments_of(record, tokenizer)
     if isinstance(record, Question):
         from train.rollouts.roles import role_of
 
@@ -153,7 +170,7 @@ def _segments(record: Any, recipe: TrainRecipe, tokenizer: Tokenizer) -> list[Se
             Segment(reply_end(tokenizer), "control_token", trained=True),
         ]
     system_prompt = render_prompt(recipe.system_prompt) if record.system_prompt is None else record.system_prompt
-    return train_evidence(trajectory_segments(record, system_prompt, tokenizer, format=recipe.format), recipe.evidence_loss)
+    return train_evidence(path_format(tokenizer, recipe.format).row(record, system_prompt), recipe.evidence_loss)
 
 
 def _balanced(records: list[Any], rng: random.Random) -> list[Any]:

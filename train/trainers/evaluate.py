@@ -9,7 +9,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from refinery.contract.formats import END, SEARCH_ACTIONS, parse_steps
+from refinery.contract.conversation import ChatPair, ChatRow
+from refinery.contract.formats import SEARCH_ACTIONS
+from refinery.contract.path_format import PathFormat, path_format
 from refinery.contract.records import JudgeLabel, Preference, RelevanceLabel, Step, Trajectory
 from refinery.contract.segments import Segment, encode, encode_segment, encode_text
 from refinery.contract.tokenizer import Tokenizer
@@ -20,10 +22,9 @@ from refinery.metrics.classification import accuracy, auc, expected_calibration_
 from refinery.metrics.squad import exact_match
 from refinery.runtime.concurrency.background_loop import run_anywhere
 from refinery.tasks import relevance
-from refinery.tasks.base import Judge, PairTask, TrajectoryTask, Writer
+from refinery.tasks.base import ChatTask, Judge, PairTask, TrajectoryTask, Writer
 from train.recipe import TrainRecipe
-from train.rows.data import held_out_records, read_rows, row_segments
-from train.rows.refinement_targets import split_steps
+from train.rows.data import held_out_records, read_rows, row_segments, row_steps
 from train.trainers.held_out_answers import HeldOutAnswer, write_held_out
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def _fitting(records: Sequence[Any], recipe: TrainRecipe, tokenizer: Tokenizer) 
         return list(records)
 
     def fits(record: Any) -> bool:
-        paths = (record.chosen, record.rejected) if isinstance(record, Preference) else (record,)
+        paths = (record.chosen, record.rejected) if isinstance(record, Preference | ChatPair) else (record,)
         try:
             return all(len(encode(row_segments(path, recipe, tokenizer), tokenizer).input_ids) <= recipe.max_length for path in paths)
         except UnwritableError:
@@ -154,12 +155,12 @@ async def _score_replies(llm: LLM, records: Sequence[Any], recipe: TrainRecipe) 
     return {**task.score(replies, records)}, answers
 
 
-async def _score_preferences(llm: LLM, records: Sequence[Preference], recipe: TrainRecipe) -> Scored:
+async def _score_preferences(llm: LLM, records: Sequence[Preference | ChatPair], recipe: TrainRecipe) -> Scored:
     """Share of pairs whose chosen path is more probable than the rejected one, by the sum over the tokens that a model writes."""
 
-    async def logprob(path: Trajectory) -> float:
+    async def logprob(path: Trajectory | ChatRow) -> float:
         total, context = 0.0, None
-        for before, step in split_steps(row_segments(path, recipe, llm.tokenizer)):
+        for before, step in row_steps(path, recipe, llm.tokenizer):
             context = context.extend(before) if context else llm.context(before)
             total += sum(await context.score(step))
             context = context.extend(step)
@@ -174,17 +175,36 @@ async def _score_preferences(llm: LLM, records: Sequence[Preference], recipe: Tr
     ]
 
 
+async def _score_chats(llm: LLM, records: Sequence[ChatRow], recipe: TrainRecipe) -> Scored:
+    """Share of conversations whose last turn is written word for word, apart from white space around it."""
+
+    async def write(record: ChatRow) -> tuple[str, str]:
+        *earlier, (before, turn) = row_steps(record, recipe, llm.tokenizer)
+        read = [segment for pair in earlier for part in pair for segment in part] + before
+        right = [token for segment in turn for token in encode_segment(segment, llm.tokenizer)]
+        context = llm.context(read)
+        reply = await context.generate(max_new_tokens=_room(llm, context, len(right)))
+        return reply.text, llm.tokenizer.decode(right, skip_special_tokens=True, clean_up_tokenization_spaces=False).strip()
+
+    written = await _all(write, records)
+    right = [said == gold for said, gold in written]
+    answers = [_answer(record, gold, said, is_right) for record, (said, gold), is_right in zip(records, written, right, strict=True)]
+    return {"accuracy": sum(right) / len(right)}, answers
+
+
 async def _score_steps(llm: LLM, records: Sequence[Trajectory], recipe: TrainRecipe) -> Scored:
     """Share of replies that are one whole step, F1 of the decision to answer, exact match of queries and of answers."""
+
+    written_as = path_format(llm.tokenizer, recipe.format)
 
     async def walk(record: Trajectory) -> list[tuple[Step, Step | None]]:
         pairs: list[tuple[Step, Step | None]] = []
         context = None
-        for before, step in split_steps(row_segments(record, recipe, llm.tokenizer)):
+        for before, step in row_steps(record, recipe, llm.tokenizer):
             context = context.extend(before) if context else llm.context(before)
             right = sum(len(encode_segment(segment, llm.tokenizer)) for segment in step)
-            reply = await context.generate(max_new_tokens=_room(llm, context, right), stop=[END.text])
-            pairs.append((_step_of(step, llm.tokenizer), _parsed(reply.token_ids, llm.tokenizer)))
+            reply = await context.generate(max_new_tokens=_room(llm, context, right), stop=written_as.ends)
+            pairs.append((_step_of(step, written_as, llm.tokenizer), _parsed(reply.token_ids, written_as)))
             context = context.extend(step)
         return pairs
 
@@ -219,18 +239,16 @@ def _room(llm: LLM, context: Context, right: int) -> int:
     return most if limit is None else min(most, limit - len(context.token_ids))
 
 
-def _step_of(segments: Sequence[Segment], tokenizer: Tokenizer) -> Step:
-    (step,) = parse_steps([token for segment in segments for token in encode_segment(segment, tokenizer)], tokenizer)
-    return step
+def _step_of(segments: Sequence[Segment], written_as: PathFormat, tokenizer: Tokenizer) -> Step:
+    return written_as.parse_step([token for segment in segments for token in encode_segment(segment, tokenizer)])
 
 
-def _parsed(token_ids: Sequence[int], tokenizer: Tokenizer) -> Step | None:
+def _parsed(token_ids: Sequence[int], written_as: PathFormat) -> Step | None:
     """The step that the tokens form, or None if they do not form exactly one."""
     try:
-        steps = parse_steps(token_ids, tokenizer)
+        return written_as.parse_step(token_ids)
     except RecordError:
         return None
-    return steps[0] if len(steps) == 1 else None
 
 
 def _exact(pairs: Sequence[tuple[Step, Step | None]], actions: Sequence[str]) -> float | None:
@@ -250,4 +268,10 @@ async def _all(ask: Any, records: Sequence[Any]) -> list[Any]:
     return await asyncio.gather(*(one(record) for record in records))
 
 
-_SCORERS = {Judge: _score_judgements, Writer: _score_replies, TrajectoryTask: _score_steps, PairTask: _score_preferences}
+_SCORERS = {
+    Judge: _score_judgements,
+    Writer: _score_replies,
+    TrajectoryTask: _score_steps,
+    PairTask: _score_preferences,
+    ChatTask: _score_chats,
+}

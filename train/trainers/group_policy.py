@@ -17,7 +17,7 @@ from trl.models.utils import prepare_deepspeed
 from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head, split_tensor_dict
 
-from refinery.contract.formats import END
+from refinery.contract.path_format import path_format
 from refinery.contract.records import Question
 from refinery.contract.segments import control_token_id
 from refinery.contract.tokenizer import Tokenizer
@@ -53,8 +53,9 @@ class GroupPolicyTrainer(KnowsTiedWeights, GRPOTrainer):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
             super().__init__(model=model, reward_funcs=[*reward_functions(recipe.grpo)], rollout_func=self._rollouts, **arguments)
-        if recipe.learned.control_tokens:
-            self.eos_token_ids.append(control_token_id(END.text, cast(Tokenizer, self._tokenizer)))  # a path that ends so is not truncated
+        if recipe.learned.control_tokens:  # a path that ends in one of the format's ends is not truncated
+            tokenizer = cast(Tokenizer, self._tokenizer)
+            self.eos_token_ids += [control_token_id(end, tokenizer) for end in path_format(tokenizer, recipe.format).ends]
         body = cast(PreTrainedModel, self.accelerator.unwrap_model(self.model))
         self._text_break = embedding_rows(body)
         self._rows = self._computing(body)

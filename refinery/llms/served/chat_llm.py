@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
+from refinery.contract.search_tool import SearchCall
 from refinery.contract.segments import Segment
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import IncapableModelError
@@ -20,7 +21,7 @@ from refinery.llms.served.completions.capabilities import Capabilities
 from refinery.llms.served.completions.context_limit import ByteTokens
 from refinery.llms.served.endpoint import WITHHELD, EndpointConfig, RefusedRequest, Reply
 from refinery.llms.served.paid.paid_replies import PaidReplies
-from refinery.llms.served.protocols.base import Chat, protocol_of
+from refinery.llms.served.protocols.base import Chat, ToolUse, protocol_of
 from refinery.llms.served.transport.chat_labels import LABEL_TOKENS, LabelReply, label_probs_of, mean_probs
 from refinery.llms.served.transport.chat_request import ChatRequest, parse_chat
 from refinery.llms.served.transport.client import EndpointClient
@@ -126,8 +127,9 @@ class ChatLLM:
 class RemoteContext(BaseContext[ChatLLM]):
     """The messages of a chat so far. Immutable."""
 
-    def __init__(self, llm: ChatLLM, messages: Messages, usage: Usage) -> None:
+    def __init__(self, llm: ChatLLM, messages: Messages, usage: Usage, tools: ToolUse = "") -> None:
         self._llm, self.messages, self._usage = llm, messages, usage
+        self._tools: ToolUse = tools
 
     @property
     def token_ids(self) -> list[int]:
@@ -160,7 +162,8 @@ class RemoteContext(BaseContext[ChatLLM]):
         if options.stop:
             raise self._llm.lacks("control tokens")
         assert options.adapter is None, "an endpoint serves no adapters by role"
-        request = GenerationRequest.of(self.messages, options.max_new_tokens, options.temperature, tuple(options.stop_texts))
+        stop = tuple(options.stop_texts)
+        request = GenerationRequest.of(self.messages, options.max_new_tokens, options.temperature, stop, self._tools)
         self._usage.calls += 1
         reply = await self._llm.reply(request, self._usage)
         self._usage.prefill_tokens += reply.num_prompt_tokens
@@ -175,6 +178,17 @@ class RemoteContext(BaseContext[ChatLLM]):
             reasoning=reply.reasoning,
             context=self._continued((*self.messages, ("assistant", text))),
         )
+
+    def with_tools(self, tools: ToolUse) -> "RemoteContext":
+        """The same chat, in which the model may call the search tool now (`offered`) or may not (`withheld`)."""
+        if protocol_of(self._llm.config).tool_calls is None:
+            raise self._llm.lacks("tool calls")
+        return RemoteContext(self._llm, self.messages, self._usage, tools)
+
+    def found(self, calls: Sequence[SearchCall], texts: Sequence[str]) -> "RemoteContext":
+        """The chat after the model's last turn, which was these calls, and after what each of them found."""
+        asked = json.dumps([dataclasses.asdict(call) for call in calls])
+        return self._continued((*self.messages[:-1], ("call", asked), *(("tool", text) for text in texts)))
 
     async def label_probs(self, labels: Sequence[str], *, adapter: str | None = None) -> dict[str, float]:
         """See `Context.label_probs`. From the log-probabilities of the reply's first token if there are any, else from the reply's words.
@@ -196,7 +210,7 @@ class RemoteContext(BaseContext[ChatLLM]):
         raise self._llm.lacks("log-probabilities")
 
     def _continued(self, messages: Messages) -> "RemoteContext":
-        return RemoteContext(self._llm, messages, self._usage)
+        return RemoteContext(self._llm, messages, self._usage, self._tools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,13 +220,16 @@ class GenerationRequest(ChatRequest):
     max_new_tokens: int = 1
     temperature: float = 0.0
     stop: tuple[str, ...] = ()
+    tools: ToolUse = ""
 
     @classmethod
-    def of(cls, messages: Messages, max_new_tokens: int, temperature: float, stop: tuple[str, ...]) -> "GenerationRequest":
+    def of(
+        cls, messages: Messages, max_new_tokens: int, temperature: float, stop: tuple[str, ...], tools: ToolUse = ""
+    ) -> "GenerationRequest":
         """The request, with a key that only equal requests share."""
-        content = json.dumps([messages, max_new_tokens, temperature, stop])
+        content = json.dumps([messages, max_new_tokens, temperature, stop, *([tools] if tools else [])])
         key = store_key(content.encode())
-        return cls(key, messages, max_new_tokens=max_new_tokens, temperature=temperature, stop=stop)
+        return cls(key, messages, max_new_tokens=max_new_tokens, temperature=temperature, stop=stop, tools=tools)
 
     def most_tokens(self, config: EndpointConfig) -> int:
         """See `ChatRequest.most_tokens`."""
@@ -228,7 +245,18 @@ class GenerationRequest(ChatRequest):
 
     def chat(self, config: EndpointConfig) -> Chat:
         """See `ChatRequest.chat`."""
-        return Chat(self.messages, self.most_tokens(config), self.temperature or config.temperature, self.stop, seed=config.seed)
+        temperature = self.temperature or config.temperature
+        return Chat(self.messages, self.most_tokens(config), temperature, self.stop, seed=config.seed, tools=self.tools)
+
+    def parse(self, reply: Any, config: EndpointConfig, *, unseen_tries: int = 0) -> Reply:
+        """See `ChatRequest.parse`. Tool calls become the text of the reply, as Hermes writes them."""
+        parsed, tool_calls = ChatRequest.parse(self, reply, config, unseen_tries=unseen_tries), protocol_of(config).tool_calls
+        calls = tool_calls(reply) if self.tools and tool_calls else []
+        return dataclasses.replace(parsed, text="".join(map(_hermes_call, calls))) if calls else parsed
+
+
+def _hermes_call(call: tuple[str, Any]) -> str:
+    return f"<tool_call>{json.dumps({'name': call[0], 'arguments': call[1]})}</tool_call>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +264,7 @@ class LabelRequest(GenerationRequest):
     """A chat that requests the alternatives of the reply's first token."""
 
     @classmethod
-    def of(cls, messages: Messages, max_new_tokens: int, temperature: float, stop: tuple[str, ...]) -> "LabelRequest":
+    def of(cls, messages: Messages, max_new_tokens: int, temperature: float, stop: tuple[str, ...], tools: ToolUse = "") -> "LabelRequest":
         """The request, with a separate key."""
         content = json.dumps(["label", messages, max_new_tokens, temperature])
         key = store_key(content.encode())

@@ -1,7 +1,7 @@
 """The rows of a Parquet file."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -29,3 +29,11 @@ def _opened(path: Path) -> Any:
         return parquet.ParquetFile(path)
     except (OSError, arrow.ArrowInvalid) as error:
         raise RecordError(f"{path}: cannot be read as Parquet ({str(error).splitlines()[0]}).") from None
+
+
+def write_parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> int:
+    """Write rows with the same fields. Returns their count."""
+    arrow: Any = import_module("pyarrow")
+    parquet: Any = import_module("pyarrow.parquet")
+    parquet.write_table(arrow.Table.from_pylist([*rows]), path)
+    return len(rows)

@@ -11,7 +11,7 @@ from refinery.contract.formats import parse_steps
 from refinery.contract.records import Passage, Question
 from refinery.llms.fake import FakeLLM, FakeTokenizer
 from refinery.retrievers.fake import FakeRetriever
-from train.rollouts.paths import PathSampler
+from train.rollouts.paths import MarkedPathSampler
 from train.rollouts.rollout import Rollout, Text, as_row
 
 QUESTION = Question(id="q", text="Who directed Dune?", answers=["Maria"])
@@ -32,7 +32,7 @@ def sampled(script, *, levels=(1,), **options) -> tuple[list[Rollout], FakeLLM, 
     def open_session(sibling: int, step: int) -> Session:
         return Session(question=QUESTION, llm=llm, retriever=retriever, passages_per_query=3, max_new_tokens=4)
 
-    sampler = PathSampler(QUESTION, open_session, Options(**{"max_query_tokens": 4} | options), 1.0)
+    sampler = MarkedPathSampler(QUESTION, open_session, Options(**{"max_query_tokens": 4} | options), 1.0)
     return asyncio.run(sampler.tree(levels)), llm, retriever
 
 

@@ -21,7 +21,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from refinery.errors import PluginError
 from refinery.llms.served.endpoint import EndpointConfig, Reply
@@ -29,6 +29,8 @@ from refinery.llms.served.wire.event_stream import EventStream
 from refinery.runtime.recipes import plugins
 from refinery.runtime.recipes.plugins import PluginKind
 
+# Whether the search tool is described to the model, and whether the model may call it now.
+ToolUse = Literal["", "offered", "withheld"]
 FirstLogprobs = tuple[tuple[str, float], ...]  # the alternatives of a reply's first token with their log-probabilities
 
 
@@ -36,7 +38,7 @@ FirstLogprobs = tuple[tuple[str, float], ...]  # the alternatives of a reply's f
 class Chat:
     """A request to a model, independent of any API. `json_schema` is set only if the protocol sends one separately from the messages."""
 
-    messages: tuple[tuple[str, str], ...]  # (role, content); a role is system, user or assistant
+    messages: tuple[tuple[str, str], ...]  # (role, content); a role is system, user, assistant, or with `tools` also call or tool
     max_tokens: int
     temperature: float
     stop: tuple[str, ...] = ()
@@ -44,6 +46,7 @@ class Chat:
     seed: int | None = None
     first_logprobs: bool = False  # whether the first token's alternatives are requested
     token_logprobs: bool = False  # whether each token's log-probability is requested
+    tools: ToolUse = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ class ChatProtocol:
 
     `provider` and its `host` are for prices and for the keys of stored replies. `takes_schemas`: the body has a field for the reply's JSON
     schema, which is otherwise written into the prompt. `sends`: the optional parameters (parameters.py) that the body has.
+    `tool_calls(json)` reads the names and arguments of the tools that a reply calls; without it, the protocol takes no `Chat.tools`.
     `first_logprobs(json)` reads the first token's alternatives, and `token_logprobs(json)` the reply's tokens. `join(events)` is the JSON
     of a reply that the server streamed unasked, or None if its end is missing. `openai_routes`: its servers may also have OpenAI's other
     routes, for completions, Batch jobs and Azure.
@@ -78,6 +82,7 @@ class ChatProtocol:
     host: str = ""
     takes_schemas: bool = False
     sends: tuple[str, ...] = ()
+    tool_calls: Callable[[Any], Sequence[tuple[str, Any]]] | None = None
     first_logprobs: Callable[[Any], FirstLogprobs | None] | None = None
     token_logprobs: Callable[[Any], Sequence[tuple[str, float]]] | None = None
     join: Callable[[EventStream], Any] | None = None

@@ -2,8 +2,10 @@
 
 import json
 import os
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from refinery.contract.search_tool import SEARCH_TOOL, SearchCall, calls_message, found_message
 from refinery.llms.served.endpoint import EndpointConfig, RefusedRequest, Reply
 from refinery.llms.served.protocols.base import Address, Chat, ChatProtocol, FirstLogprobs, api_key
 from refinery.llms.served.wire.event_stream import EventStream
@@ -48,7 +50,7 @@ def openai_address(config: EndpointConfig, base_url: str | None) -> Address:
 def _body(chat: Chat, config: EndpointConfig) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": config.model,
-        "messages": [{"role": role, "content": content} for role, content in chat.messages],
+        "messages": [*_messages(chat.messages)],
         "temperature": chat.temperature,
         config.max_tokens_name: chat.max_tokens,
     }
@@ -61,7 +63,23 @@ def _body(chat: Chat, config: EndpointConfig) -> dict[str, Any]:
         body |= {"logprobs": True, "top_logprobs": _TOP_LOGPROBS}
     if chat.token_logprobs:
         body["logprobs"] = True
+    if chat.tools:
+        body |= {"tools": [SEARCH_TOOL], "tool_choice": "auto" if chat.tools == "offered" else "none"}
     return body | _optional(chat, config)
+
+
+def _messages(messages: Sequence[tuple[str, str]]) -> Iterator[dict[str, Any]]:
+    """Messages as the API takes them. A `call` is the JSON of its calls, which the `tool` messages after it answer in order."""
+    answered = 0
+    for role, content in messages:
+        if role == "call":
+            answered = 0
+            yield calls_message([SearchCall(**call) for call in json.loads(content)], as_json=True)
+        elif role == "tool":
+            yield found_message(content, answered)
+            answered += 1
+        else:
+            yield {"role": role, "content": content}
 
 
 def _optional(chat: Chat, config: EndpointConfig) -> dict[str, Any]:
@@ -106,6 +124,14 @@ def _arguments(message: dict[str, Any]) -> str:
     last = next((one for one in reversed([message.get("function_call"), *called]) if isinstance(one, dict)), {})
     arguments = last.get("arguments")
     return whole_text(arguments) if isinstance(arguments, str) else json.dumps(arguments) if isinstance(arguments, dict) else ""
+
+
+def _tool_calls(completion: Any) -> list[tuple[str, Any]]:
+    """The names and arguments of the message's tool calls; a call that has no form of its own has no name."""
+    message = (first_choice(completion) or {}).get("message")
+    calls = message.get("tool_calls") if isinstance(message, dict) else None
+    functions = [call.get("function") if isinstance(call, dict) else None for call in calls] if isinstance(calls, list) else []
+    return [(str(one.get("name")), one.get("arguments")) if isinstance(one, dict) else ("", None) for one in functions]
 
 
 def _counts(usage: dict[str, Any]) -> tuple[int, int, int]:
@@ -176,6 +202,7 @@ PROTOCOL = ChatProtocol(
     host=_HOST,
     takes_schemas=True,
     sends=("top_p", "seed", "reasoning_effort", "enable_thinking"),
+    tool_calls=_tool_calls,
     first_logprobs=_first_logprobs,
     token_logprobs=_token_logprobs,
     join=_join,

@@ -1,0 +1,95 @@
+"""A conversation in which the model searches by tool calls, whether its tokens are known or it is behind a chat endpoint."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from infer.session import Session
+from refinery.contract.formats import evidence_text
+from refinery.contract.records import Passage
+from refinery.contract.search_tool import SearchCall
+from refinery.contract.tool_calls import MalformedCallError, read_calls
+from refinery.contract.tool_format import NOTHING_FOUND, ToolFormat
+from refinery.llms.base import Context, Generation
+from refinery.llms.served.chat_llm import ChatLLM, RemoteContext
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What the model wrote: searches or else its answer, and why its calls cannot be read if it made such ones."""
+
+    written: Generation
+    answer: str
+    calls: tuple[SearchCall, ...] = ()
+    fault: str = ""
+
+
+class Conversation(Protocol):
+    """The turns so far. Immutable."""
+
+    @property
+    def num_tokens(self) -> int | None:
+        """The number of tokens so far; None if it is unknown."""
+        ...
+
+    async def write(self, *, max_new_tokens: int, may_search: bool) -> Turn:
+        """The model's next turn. It is asked for none but an answer if it may not search, and may call a tool nevertheless."""
+        ...
+
+    def found(self, turn: Turn, passages: Sequence[Sequence[Passage]]) -> "Conversation":
+        """The conversation after a turn that searched, and the passages that each of its searches found."""
+        ...
+
+
+def open_conversation(question: str, system_prompt: str, session: Session) -> Conversation:
+    """A conversation with the session's model. Raises CheckpointError or IncapableModelError if that knows no tool calls."""
+    if isinstance(session.llm, ChatLLM):
+        return _Chat(RemoteContext(session.llm, (("system", system_prompt), ("user", question)), session.usage))
+    form = ToolFormat.of(session.llm.tokenizer)
+    return _Tokens(session.context(form.prompt(question, system_prompt)), form)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tokens:
+    """With a model whose tokens are known."""
+
+    context: Context
+    form: ToolFormat
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.context.token_ids)
+
+    async def write(self, *, max_new_tokens: int, may_search: bool) -> Turn:
+        written = await self.context.generate(max_new_tokens=max_new_tokens, stop=self.form.ends)
+        try:
+            turn = self.form.read_turn(written.token_ids)
+        except MalformedCallError as error:
+            return Turn(written, "", fault=str(error))
+        return Turn(written, turn) if isinstance(turn, str) else Turn(written, "", calls=tuple(turn))
+
+    def found(self, turn: Turn, passages: Sequence[Sequence[Passage]]) -> "_Tokens":
+        evidence = self.form.evidence([passage for found in passages for passage in found])
+        return _Tokens(turn.written.context.extend(evidence), self.form)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chat:
+    """With a chat endpoint."""
+
+    context: RemoteContext
+    num_tokens: int | None = None
+
+    async def write(self, *, max_new_tokens: int, may_search: bool) -> Turn:
+        context = self.context.with_tools("offered" if may_search else "withheld")
+        written = await context.generate(max_new_tokens=max_new_tokens)
+        try:
+            calls = read_calls(written.text)
+        except MalformedCallError as error:
+            return Turn(written, "", fault=str(error))
+        return Turn(written, "", calls=tuple(calls)) if calls else Turn(written, written.text)
+
+    def found(self, turn: Turn, passages: Sequence[Sequence[Passage]]) -> "_Chat":
+        assert isinstance(turn.written.context, RemoteContext)
+        texts = [evidence_text(found, format="consistent").strip() or NOTHING_FOUND for found in passages]
+        return _Chat(turn.written.context.found(turn.calls, texts))
