@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import ValidationInfo, field_validator, model_validator
 
+from refinery.installed import install_extra
 from refinery.tasks.base import load_task
 from train.method import find_method, method_of
 from train.settings import TrainSettings
@@ -56,7 +57,9 @@ class TrainRecipe(TrainSettings):
                 raise self.fault("report_to", f"'{tracker}' is a package that is not installed. Install it: pip install {tracker}")
 
         if "8bit" in self.optim and find_spec("bitsandbytes") is None:
-            raise self.fault("optim", f"{self.optim} needs the package bitsandbytes. Install rag-refinery[gpu], or set it to adamw_torch.")
+            raise self.fault(
+                "optim", f"{self.optim} needs the package bitsandbytes. Install it ({install_extra('gpu')}), or set it to adamw_torch."
+            )
 
     @model_validator(mode="after")
     def _supported(self) -> "TrainRecipe":

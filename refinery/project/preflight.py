@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from refinery.errors import CheckpointError, RecipeError, UntrustedPluginError
+from refinery.installed import install_extra
 from refinery.llms.weights.device import memory_here
 from refinery.llms.weights.hub_files import read_small_json, small_files
 from refinery.project.jobs import Job
@@ -102,7 +103,7 @@ def _faults_of_recipe(job: Job) -> list[str]:
 def _missing_packages(part: Mapping[str, Any]) -> Iterator[str]:
     for (key, value), (package, extra) in _PACKAGES.items():
         if part.get(key) == value and find_spec(package) is None:
-            yield f"{key}: {value} needs the package {package}. Install it: pip install 'rag-refinery[{extra}]'"
+            yield f"{key}: {value} needs the package {package}. Install it: {install_extra(extra)}"
 
 
 def _models(part: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:

@@ -9,6 +9,7 @@ from refinery.contract.chat_template import end_ids, template_fingerprint
 from refinery.contract.control_tokens import seal_weights, write_manifest
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
+from refinery.installed import install_extra
 from refinery.llms.weights.checkpoint import base_config, load_base
 from refinery.llms.weights.decoder_support import check_decoder
 from refinery.llms.weights.embeddings import embedding_rows
@@ -35,7 +36,7 @@ def build_model(recipe: TrainRecipe) -> tuple["PreTrainedModel | PeftModel", Tok
     Raises CheckpointError when the base cannot be loaded, RecipeError when QLoRA's library is missing.
     """
     if recipe.strategy == "qlora" and find_spec("bitsandbytes") is None:
-        raise recipe.fault("strategy", "qlora needs the package bitsandbytes. Install rag-refinery[gpu], or set it to lora.")
+        raise recipe.fault("strategy", f"qlora needs the package bitsandbytes. Install it ({install_extra('gpu')}), or set it to lora.")
     quantization = four_bit(recipe) if recipe.strategy == "qlora" else None
     model, tokenizer = unread_base(recipe) if receives_weights(recipe) else _read_base(recipe, quantization)
     if recipe.strategy == "qlora":

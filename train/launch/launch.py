@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from refinery.errors import RecipeError
+from refinery.installed import install_extra
 from refinery.runtime.recipe import unknown_key
 from refinery.runtime.recipes.shipped_files import accelerate_file
 from refinery.runtime.recipes.yaml_file import read_yaml
@@ -138,7 +139,9 @@ def prepare(launch: Launch) -> None:
     if not launch.sharding.startswith("zero"):
         return
     if find_spec("deepspeed") is None:
-        raise RecipeError(f"{launch.source}: DeepSpeed is not installed. Install rag-refinery[gpu], or use accelerate_configs/fsdp2.yaml.")
+        raise RecipeError(
+            f"{launch.source}: DeepSpeed is not installed. Install it ({install_extra('gpu')}), or use accelerate_configs/fsdp2.yaml."
+        )
     if not _has_gpu():
         import deepspeed
 

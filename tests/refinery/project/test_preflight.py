@@ -8,6 +8,7 @@ import yaml
 from helpers.scripted_server import scripted
 
 from refinery.errors import RecipeError
+from refinery.installed import install_extra
 from refinery.project.jobs import Job, jobs_of
 from refinery.project.plan import Planned
 from refinery.project.preflight import check_ready, faults_of, faults_of_room
@@ -64,7 +65,7 @@ def test_a_model_without_its_tokenizer_is_not_ready(folder: Path) -> None:
 def test_a_package_that_is_not_installed_is_named_with_its_extra(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("refinery.project.preflight._PACKAGES", {("name", "bm25"): ("not_there", "some")})
     [fault] = faults_of([job(folder, llm=MODEL, retriever={"name": "bm25", "index": "i"})], [])
-    assert fault == "name: bm25 needs the package not_there. Install it: pip install 'rag-refinery[some]'"
+    assert fault == f"name: bm25 needs the package not_there. Install it: {install_extra('some')}"
 
 
 def test_a_module_that_is_not_trusted_is_no_fault_of_a_plan(folder: Path) -> None:
