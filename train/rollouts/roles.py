@@ -162,9 +162,12 @@ def _tree_options(recipe: TrainSettings) -> Options:
 def _check_generator(recipe: TrainSettings, rollouts: Rollouts) -> None:
     if named := [name for name in ("llm", "endpoint", "sub_models") if getattr(rollouts, name)]:
         raise rollouts.fault(named[0], "the generator in training answers alone. Leave it out.")
+    if recipe.grpo.learn == "selection":
+        _check_selection(recipe, rollouts)
+
+
+def _check_selection(recipe: TrainSettings, rollouts: Rollouts) -> None:
     settings = recipe.grpo
-    if settings.learn != "selection":
-        return
     if recipe.format == "tools":
         raise settings.fault("learn", "selection trains the token that opens an action, and a tool call has none. Use paths.")
     if settings.search_budget is not None:
