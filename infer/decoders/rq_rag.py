@@ -215,9 +215,8 @@ async def _write(
 ) -> tuple[Generation, tuple[int, float]]:
     """Open an action and let the model write; also returns the last id of what opens it, and the action's log-probability."""
     opened = context.extend(form.opening(action))
-    logprob, generation = await asyncio.gather(
-        action_logprob(action, context, form), opened.generate(max_new_tokens=max_new_tokens, stop=form.ends, temperature=temperature)
-    )
+    limits = {"max_new_tokens": max_new_tokens, "stop": form.ends, "avoid": form.avoided(action)}
+    logprob, generation = await asyncio.gather(action_logprob(action, context, form), opened.generate(**limits, temperature=temperature))
     return generation, (opened.token_ids[-1], logprob)
 
 

@@ -61,7 +61,8 @@ class _Tokens:
         return len(self.context.token_ids)
 
     async def write(self, *, max_new_tokens: int, may_search: bool) -> Turn:
-        written = await self.context.generate(max_new_tokens=max_new_tokens, stop=self.form.ends)
+        avoid = () if may_search else self.form.avoided("answer")
+        written = await self.context.generate(max_new_tokens=max_new_tokens, stop=self.form.ends, avoid=avoid)
         try:
             turn = self.form.read_turn(written.token_ids)
         except MalformedCallError as error:

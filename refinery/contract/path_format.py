@@ -40,6 +40,10 @@ class PathFormat(Protocol):
         """The text that forces an action; what the model writes follows it."""
         ...
 
+    def avoided(self, action: str) -> tuple[int, ...]:
+        """The tokens that the model must not write after `opening`, because they begin another action."""
+        ...
+
     def closing(self) -> list[Segment]:
         """The end of a query that was cut."""
         ...
@@ -84,6 +88,10 @@ class MarkedFormat:
     def opening(self, action: str) -> list[Segment]:
         """The control token of the action."""
         return [action_segment(action)]
+
+    def avoided(self, action: str) -> tuple[int, ...]:
+        """None: the control token has opened the action."""
+        return ()
 
     def closing(self) -> list[Segment]:
         """`[EOS]`."""

@@ -56,6 +56,10 @@ class ToolFormat:
         """The text that forces an action: a call up to its query; nothing for an answer, in most templates."""
         return self.template.opening(action) if action in SEARCH_ACTIONS else self.template.answer_opening()
 
+    def avoided(self, action: str) -> tuple[int, ...]:
+        """The token that begins a call, in an answer."""
+        return () if action in SEARCH_ACTIONS else (encode_segment(self.template.opening("rewrite")[0], self.tokenizer)[0],)
+
     def closing(self) -> list[Segment]:
         """The end of a turn that was cut."""
         return self.template.closing()

@@ -84,11 +84,13 @@ class Context(Protocol):
         temperature: float = 0.0,
         adapter: str | None = None,
         on_text: Callable[[str], None] | None = None,
+        avoid: Sequence[int] = (),
     ) -> Generation:
         """Write at most `max_new_tokens` tokens, up to a `stop` token (included) or the end of sequence. Greedy at temperature 0.
 
         Writing also ends when the reply contains one of `stop_texts`. The stop text stays in the reply, unless an endpoint cuts it off.
         `on_text` is called with the text so far every few tokens, from any thread; an engine that gives only whole replies ignores it.
+        Tokens to `avoid` are never written.
         """
         ...
 
@@ -143,6 +145,7 @@ class GenerationOptions:
     temperature: float
     adapter: str | None
     on_text: Callable[[str], None] | None = None
+    avoid: Sequence[int] = ()
 
 
 class BaseContext(Context, Generic[M]):
@@ -159,9 +162,10 @@ class BaseContext(Context, Generic[M]):
         temperature: float = 0.0,
         adapter: str | None = None,
         on_text: Callable[[str], None] | None = None,
+        avoid: Sequence[int] = (),
     ) -> Generation:
         """See `Context.generate`."""
-        return await self._generate(GenerationOptions(max_new_tokens, stop, stop_texts, temperature, adapter, on_text))
+        return await self._generate(GenerationOptions(max_new_tokens, stop, stop_texts, temperature, adapter, on_text, avoid))
 
     async def _generate(self, options: GenerationOptions) -> Generation:
         raise NotImplementedError

@@ -45,6 +45,7 @@ def test_the_tree_of_a_model_that_calls_tools_has_every_search_and_an_answer_at_
         ["decompose", "answer"],
     ]
     assert prediction.cost.retrievals == 2
+    assert not any(path.answer.startswith("<tool_call>") for path in prediction.paths)  # what would begin another search is not written
 
 
 def test_grpo_samples_whole_turns_and_trains_on_them(generator):

@@ -35,6 +35,7 @@ class Branch:
     usage: Usage
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    avoid: tuple[int, ...] = ()  # tokens that are never written
     stopped: bool = False
 
     @property
@@ -243,9 +244,13 @@ def _begin(model: KvModel, branches: Sequence[Branch]) -> None:
 def _choose(model: KvModel, logits: torch.Tensor, branches: Sequence[_Placed]) -> tuple[torch.Tensor, torch.Tensor]:
     """A token for every branch, which is the next input, and its log-probability (rows, width). `logits` is (rows, width, vocab)."""
     highest, tokens = logits.max(-1)
-    _sample(model, logits, tokens, [placed for placed in branches if placed[2].temperature > 0 and not placed[2].ended])
-    # Equals torch.logsumexp, with one pass less over the vocabulary.
+    # Equals torch.logsumexp, with one pass less over the vocabulary. Of all tokens, also those that a branch avoids.
     normalizers = highest + (logits - highest[..., None]).exp_().sum(-1).log()
+    for r, b, branch in branches:
+        if branch.avoid:
+            logits[r, b, [*branch.avoid]] = float("-inf")
+            tokens[r, b] = logits[r, b].argmax()
+    _sample(model, logits, tokens, [placed for placed in branches if placed[2].temperature > 0 and not placed[2].ended])
     return tokens, logits.gather(-1, tokens[..., None])[..., 0] - normalizers
 
 

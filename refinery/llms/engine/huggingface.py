@@ -246,7 +246,12 @@ class HuggingFaceContext(TokenContext[HuggingFaceLLM]):
         """See `Context.generate`. Raises CheckpointError when a stop token is not in the tokenizer."""
         tokenizer = self._llm.tokenizer
         stop_ids = self._llm.end_ids.union(control_token_id(token, tokenizer) for token in options.stop)
-        limits = {"max_new_tokens": options.max_new_tokens, "stop_ids": stop_ids, "stop_texts": tuple(options.stop_texts)}
+        limits = {
+            "max_new_tokens": options.max_new_tokens,
+            "stop_ids": stop_ids,
+            "stop_texts": tuple(options.stop_texts),
+            "avoid": tuple(options.avoid),
+        }
         told = options.on_text
         on_write = (lambda ids: told(read_written(ids, tokenizer, prompt=self.token_ids)[1])) if told else None
         written = await self._llm.submit(self, options.adapter, **limits, temperature=options.temperature, on_write=on_write)

@@ -44,6 +44,7 @@ class Request:
     stop_texts: tuple[str, ...] = ()
     temperature: float = 0.0
     on_write: Callable[[Sequence[int]], None] | None = None
+    avoid: tuple[int, ...] = ()
     branch: Branch | None = None
     was_alone: bool = False
 
@@ -65,13 +66,13 @@ class Request:
     def begin(self) -> Branch:
         """A branch for the text, with no tokens written yet."""
         usage = self.context.usage
-        return Branch(self.end(), self.adapter, self.max_new_tokens, self._is_over, self.temperature, usage)
+        return Branch(self.end(), self.adapter, self.max_new_tokens, self._is_over, self.temperature, usage, avoid=self.avoid)
 
     def text_key(self) -> object:
         """A key that requests for the same text share: greedy ones after equal contexts, which are written only once."""
         if self.branch or self.temperature > 0 or self.on_write:
             return id(self.branch or self)
-        return id(self.end()), self.adapter, self.max_new_tokens, self.stop_ids, self.stop_texts
+        return id(self.end()), self.adapter, self.max_new_tokens, self.stop_ids, self.stop_texts, self.avoid
 
     def tokens(self, result: Any) -> tuple[int, int]:
         """The number of tokens that the model read, and the number that it wrote if `result` is a text."""

@@ -80,6 +80,8 @@ def parameters_of(request: CompletionRequest, seed: int) -> dict[str, Any]:
     # A reply's text is decoded from its tokens by the one who asked.
     parameters = {"max_tokens": request.max_tokens, "temperature": request.temperature, "detokenize": "stop" in values, **values}
     # A sample's key names its question and number, so a sample does not depend on what else is in the batch.
+    if bias := request.values.get("logit_bias"):
+        parameters["logit_bias"] = {int(token): value for token, value in bias.items()}
     sampled = {"seed": int.from_bytes(sha256(b"%d:" % seed + request.key).digest()[:4])} if request.temperature else {}
     return parameters | sampled
 

@@ -36,6 +36,7 @@ from refinery.llms.thinking import opened_by, read_written, split_thinking
 
 logger = logging.getLogger(__name__)
 _STOP_TEXTS = 4  # OpenAI's maximum
+_NEVER = -100  # OpenAI's bias of a token that is never chosen
 
 
 class Transport(Protocol):
@@ -140,7 +141,7 @@ class CompletionsContext(TokenContext[CompletionsLLM]):
             self._prompt(),
             min(options.max_new_tokens, config.max_tokens),
             options.temperature or config.temperature,
-            self._generation_values(stop_ids, options.stop_texts),
+            self._generation_values(stop_ids, options),
         )
         try:
             reply = await self._written(request, options.adapter)
@@ -158,10 +159,12 @@ class CompletionsContext(TokenContext[CompletionsLLM]):
             return await parent._branches(adapter).behind(self._token_ids[-1], request)
         return await self._llm.send(request, self._usage)
 
-    def _generation_values(self, stop_ids: list[int], stop_texts: Sequence[str]) -> dict[str, Any]:
+    def _generation_values(self, stop_ids: list[int], options: GenerationOptions) -> dict[str, Any]:
         """The parameters that the server is known to accept, because some servers refuse a request with an unknown one."""
         able = self._llm.capabilities
-        values: dict[str, Any] = {"stop": list(stop_texts[:_STOP_TEXTS])} if stop_texts else {}
+        values: dict[str, Any] = {"stop": list(options.stop_texts[:_STOP_TEXTS])} if options.stop_texts else {}
+        if options.avoid:
+            values["logit_bias"] = dict.fromkeys(map(str, options.avoid), _NEVER)
         if able.token_ids_returned:
             # Tell servers not to trim the stop token; each has a different name for this.
             values |= {"return_token_ids": True, "skip_special_tokens": False, "include_stop_str_in_output": True, "no_stop_trim": True}

@@ -194,6 +194,14 @@ def test_who_reads_along_gets_beginnings_of_the_same_text(llm):
     assert generation.token_ids == generate_all(llm, PROMPTS[:1], max_new_tokens=12)[0].token_ids
 
 
+def test_tokens_to_avoid_are_never_written_and_change_no_probability(llm, tiny_model):
+    (plain,) = generate_all(llm, PROMPTS[:1], max_new_tokens=6)
+    prompt = llm.context(PROMPTS[0])
+    other = asyncio.run(prompt.generate(max_new_tokens=6, avoid=[*set(plain.token_ids)]))
+    assert set(other.token_ids).isdisjoint(plain.token_ids)
+    assert other.logprobs == pytest.approx(continuation_logprobs(tiny_model, prompt.token_ids, other.token_ids), abs=1e-4)
+
+
 def test_a_new_text_begins_with_the_pass_that_reads_its_prompt(llm, tiny_model):
     (generation,) = generate_all(llm, PROMPTS[:1], max_new_tokens=4)
     prompt = llm.context(PROMPTS[0]).token_ids
