@@ -21,13 +21,15 @@ mfu() { "$PYTHON" -c 'from benchmarks.train.mfu import measure_mfu; print(measur
 # SHAPE and MAX_LENGTH are smaller in a rehearsal: SHAPE=refinery/demo/checkpoint MAX_LENGTH=256 benchmarks/gpu.sh OUTPUT variants
 variants() { "$PYTHON" -m benchmarks.train.variants "${SHAPE:-meta-llama/Llama-2-7b-hf}" --max-length "${MAX_LENGTH:-4096}"; }
 
-# RQ-RAG on 64 questions at the shape of Llama-3-8B, against the reference.
+# RQ-RAG on 64 questions at the shape of Llama-3-8B, against the reference; and with decoding steps from CUDA graphs.
 rq_rag() {
   "$PYTHON" -c '
-import json
+import json, sys
 from benchmarks.infer.run import LLAMA_3_8B, measure_rq_rag
-print(json.dumps(measure_rq_rag(LLAMA_3_8B, number=64, compared=2, device="cuda", dtype="bfloat16"), indent=1))'
+graphs = sys.argv[1:] == ["graphs"]
+print(json.dumps(measure_rq_rag(LLAMA_3_8B, number=64, compared=2, device="cuda", dtype="bfloat16", graphs=graphs), indent=1))' "$@"
 }
+rq_rag_graphs() { rq_rag graphs; }
 
 # A step of decoding 48 trees with 4 branches at the shape of Llama-3-8B, from Python and from a CUDA graph, which write the same.
 steps() { "$PYTHON" -m benchmarks.infer.steps ${SMALL:+--small}; }

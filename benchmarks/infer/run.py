@@ -80,8 +80,12 @@ def measure_rq_rag(
     as_released: bool = False,
     device: str = "cpu",
     dtype: str = "float32",
+    graphs: bool = False,
 ) -> dict[str, Any]:
-    """RQ-RAG at depth 2: `number` questions at once, against `compared` of them one path at a time, and against bare.py's lower bounds."""
+    """RQ-RAG at depth 2: `number` questions at once, against `compared` of them one path at a time, and against bare.py's lower bounds.
+
+    With `graphs`, decoding steps are padded, and on a GPU replayed from CUDA graphs.
+    """
     from benchmarks.infer.floors import RecordingLLM, off_float32, times_floors
     from refinery.llms.engine.kv_budget import default_kv_tokens
 
@@ -93,7 +97,8 @@ def measure_rq_rag(
     plain, seconds_each = world.one_by_one(
         questions[:compared], lambda question: world.reference_paths(question, limits, max_new_tokens=30)
     )
-    engine = RecordingLLM(world.model, world.tokenizer, kv_tokens=default_kv_tokens(world.model, "causal"))
+    kv_tokens = default_kv_tokens(world.model, "causal")
+    engine = RecordingLLM(world.model, world.tokenizer, kv_tokens=kv_tokens, static_shapes=graphs)
     predictions, seconds = world.together(questions, engine, rq_rag.decode, options, max_new_tokens=30)
     engine.release()
     return {

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from transformers.activations import SiLUActivation
 
+from refinery.llms.engine.norms import computes_rms_norm, fused_forward
 from train.families.lora_product import can_be_one_product, lora_forward
 from train.launch.launch import Launch
 from train.recipe import TrainRecipe
@@ -68,8 +69,8 @@ def fused_for(model: "PreTrainedModel | PeftModel", recipe: TrainRecipe, launch:
 
 
 def _fused(module: nn.Module, *, adapters: bool, compiler: str | None) -> tuple[str, Callable[..., Tensor] | None]:
-    if hasattr(module, "variance_epsilon") and _is_rms_norm(type(module)):
-        return "norms", _norm_forward
+    if hasattr(module, "variance_epsilon") and computes_rms_norm(type(module)):
+        return "norms", fused_forward
     if adapters and can_be_one_product(module):
         return "adapters", lora_forward
     if compiler and isinstance(getattr(module, "act_fn", None), nn.SiLU | SiLUActivation) and _is_swiglu(type(module)):
@@ -85,13 +86,6 @@ def _compile_rotary(model: nn.Module, compiler: str, undo: ExitStack) -> int:
         undo.callback(setattr, file, _ROTARY, plain)
         setattr(file, _ROTARY, _where_trained(torch.compile(plain, backend=compiler, dynamic=True), plain))
     return len(found)
-
-
-def _norm_forward(norm: Any, states: Tensor) -> Tensor:
-    if states.dtype != norm.weight.dtype:
-        return type(norm).forward(norm, states)
-    with torch.autocast(states.device.type, enabled=False):  # on a GPU it would compute in float32, and return that
-        return nn.functional.rms_norm(states, norm.weight.shape, norm.weight, norm.variance_epsilon)
 
 
 def _mlp_forward(swiglu: Callable[..., Tensor], mlp: Any, states: Tensor) -> Tensor:
@@ -110,13 +104,6 @@ def _compiled_swiglu(compiler: str) -> Callable[..., Tensor]:
 def _where_trained(compiled: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
     """The compiled function in passes that have a backward pass; decoding calls it too often, with too little in each call."""
     return lambda *tensors, **options: (compiled if torch.is_grad_enabled() else plain)(*tensors, **options)
-
-
-@cache
-def _is_rms_norm(kind: type[nn.Module]) -> bool:
-    """Whether the class scales as Llama's does; Gemma's, for example, scales by 1 + weight."""
-    weight, states = torch.linspace(0.5, 2, 8), torch.linspace(-1, 3, 16).view(2, 8)
-    return _computes(kind, SimpleNamespace(weight=weight, variance_epsilon=0.1), states, nn.functional.rms_norm(states, (8,), weight, 0.1))
 
 
 @cache

@@ -10,9 +10,9 @@ from benchmarks.infer.world import Shape, build_tokenizer, find_passages
 TINY = Shape(hidden_size=32, intermediate_size=64, layers=1, heads=4, vocabulary=512, question_words=8, passage_words=5)
 
 
-@pytest.mark.parametrize("as_released", [False, True])
-def test_rq_rag_is_compared_path_by_path(as_released):
-    figures = run.measure_rq_rag(TINY, number=2, as_released=as_released)
+@pytest.mark.parametrize(("as_released", "graphs"), [(False, False), (True, True)])
+def test_rq_rag_is_compared_path_by_path(as_released, graphs):
+    figures = run.measure_rq_rag(TINY, number=2, as_released=as_released, graphs=graphs)
     assert figures["identical"]
     assert figures["max_score_difference"] <= 1e-4
     # Two questions share the system prompt, and each search costs one token more than the floor: its query's last one.
