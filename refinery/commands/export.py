@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-GROUP = "Labels"
+GROUP = "Results"
 HELP = "write labels as the rows that other trainers read (TRL, LLaMA-Factory, axolotl)"
 
 

@@ -17,8 +17,9 @@ STAGES = {"distill": DistillRecipe, "train": TrainRecipe, "infer": InferRecipe}
 OUTPUT = Path("runs/somewhere")
 JOBS = jobs_of(Project(steps=core_steps(3, OUTPUT, 8765) | method_steps(3, OUTPUT, 8765)), where="demo")
 HARD = jobs_of(Project(steps=hard_steps(3, OUTPUT, 8765)), where="demo")
-# One decodes a released checkpoint, which no tiny base imitates; the other samples, and the demo's teacher always says the same.
-NOT_SHOWN = {"self_rag", "self_consistency"}
+# One decodes a released checkpoint, which no tiny base imitates; one samples, and the demo's teacher always says the same; one needs a base
+# with a chat template.
+NOT_SHOWN = {"self_rag", "self_consistency", "tool_search"}
 
 
 def recipe_of(job):

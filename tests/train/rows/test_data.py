@@ -192,7 +192,7 @@ def test_rows_of_which_nothing_trains_are_refused(control_tokenizer):
         ("x", ["loss_weights.query=-1"], "loss_weights.query: Input should be greater than or equal to 0"),
         ("x", ["evidence_loss=none"], "evidence_loss: Input should be 'masked', 'inside_markers' or 'all'"),
         ("x", ["overlong=truncate"], "overlong: Input should be 'drop', 'raise' or 'shorten_evidence'"),
-        ("x", ["task=critic"], "task: no task 'critic'. Available: decomposition, preference, "),
+        ("x", ["task=critic"], "task: no task 'critic'. Available: chat, chat_preference, decomposition, "),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, capsys, content, values, message):
