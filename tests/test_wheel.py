@@ -103,6 +103,7 @@ def test_a_folder_of_data_hides_nothing(command, run, tmp_path):
     assert "example 1" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_papers_recipes_are_copied_and_planned_from_an_empty_folder(run, tmp_path):
     copied = run("refinery.cli", "recipes", "rq_rag", "--copy", ".")
     planned = run("refinery.cli", "run", "recipes/rq_rag/reproduce.yaml", "--dry-run")

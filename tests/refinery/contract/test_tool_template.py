@@ -54,7 +54,10 @@ def written_by_the_model(turns, mask, tokenizer, ends, **thinking):
     return kept
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
+QUICK = ("qwen2_5", "qwen3_5_nothink", "lfm2_v2", "nemotron_3_nano")  # one of each syntax
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in TEMPLATES])
 def test_tokens_and_masks_are_those_of_trl(name):
     tokenizer = tool_tokenizer(name)
     form = path_format(tokenizer, "tools")

@@ -140,6 +140,7 @@ def test_over_one_seed_each_it_is_the_paired_bootstrap():
     assert ours.p == pytest.approx(plain.p, abs=0.02)
 
 
+@pytest.mark.slow
 def test_chance_among_seeds_is_not_taken_for_a_difference():
     """Trainings whose means vary more than questions do: the paired bootstrap of one seed each finds a difference in most draws."""
     generator = np.random.default_rng(0)
