@@ -78,9 +78,10 @@ def test_every_step_is_read_back_as_it_was_written(name):
     tokenizer = tool_tokenizer(name)
     form = path_format(tokenizer, "tools")
     for text in HOSTILE:
-        steps = form.split_steps(form.row(path(text, "x", "yes"), "Search first."))
-        read = [form.parse_step(encode(step, tokenizer).input_ids) for _, step in steps]
-        assert [(step.action, step.text) for step in read] == [("decompose", text.strip()), ("rewrite", "more"), ("answer", "yes")]
+        read = form.parse_step(encode(form.template.search("decompose", text), tokenizer).input_ids)
+        assert (read.action, read.text) == ("decompose", text.strip())
+    steps = [form.parse_step(encode(step, tokenizer).input_ids) for _, step in form.split_steps(form.row(path("q", "x", "yes"), "Search."))]
+    assert [(step.action, step.text) for step in steps] == [("decompose", "q"), ("rewrite", "more"), ("answer", "yes")]
 
 
 @pytest.mark.parametrize("name", [*TEMPLATES, *OTHERS])
