@@ -4,10 +4,10 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from refinery.contract.formats import SEARCH_ACTIONS, evidence_text
+from refinery.contract.formats import SEARCH_ACTIONS
 from refinery.contract.records import Preference, Record, Step, Trajectory
 from refinery.contract.search_tool import SEARCH_TOOL, SearchCall, calls_message, found_message
-from refinery.contract.tool_format import NOTHING_FOUND
+from refinery.contract.tool_format import found_text
 from refinery.errors import RecordError
 from refinery.prompts.render import render_prompt
 from refinery.tasks.base import PromptedTask, Task
@@ -48,8 +48,7 @@ def _asked(path: Trajectory, system_prompt: str) -> list[Message]:
 
 def _step(step: Step) -> list[Message]:
     if step.action in SEARCH_ACTIONS:
-        found = evidence_text(step.passages, format="consistent").strip() or NOTHING_FOUND
-        return [calls_message([SearchCall(step.action, step.text.strip())]), found_message(found)]
+        return [calls_message([SearchCall(step.action, step.text.strip())]), found_message(found_text(step.passages))]
     if step.action != "answer":
         raise RecordError(f"a step '{step.action}' is neither a search nor the answer, so it cannot be written as a message.")
     return [_said("assistant", step.text.strip())]

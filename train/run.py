@@ -119,9 +119,8 @@ def _train(recipe: TrainRecipe, launch: Launch, *, main_process: bool, resume: b
         **totals,
         "trainable_parameters": sum(getattr(p, "ds_numel", p.numel()) for p in trainer.model.parameters() if p.requires_grad),
         **_gpu_memory(),
+        **_best(trainer, recipe),
     }
-    if recipe.metric_for_best_model:
-        metrics |= {"best_step": trainer.state.best_global_step, "best_score": trainer.state.best_metric}
     with without_zero3_init():
         metrics |= ((method_of(recipe).evaluate or evaluate)(recipe) if recipe.validation else {}) | bad_rows_report()
         _write_card(output, recipe, metrics)
@@ -139,6 +138,12 @@ def _counts(rows: Sequence[EncodedRow], overlong: dict[str, Any]) -> dict[str, A
         "row_lengths": length_percentiles(rows),
         "tokens_trained": sum(label != -100 for row in rows for label in row.labels),
     }
+
+
+def _best(trainer: Any, recipe: TrainRecipe) -> dict[str, Any]:
+    """The checkpoint that was kept, if one was chosen."""
+    state = trainer.state
+    return {"best_step": state.best_global_step, "best_score": state.best_metric} if recipe.metric_for_best_model else {}
 
 
 def _write_card(output: RunDir, recipe: TrainRecipe, metrics: dict[str, Any]) -> None:

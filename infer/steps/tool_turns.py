@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from infer.session import Session
-from refinery.contract.formats import evidence_text
 from refinery.contract.records import Passage
 from refinery.contract.search_tool import SearchCall
 from refinery.contract.tool_calls import MalformedCallError, read_calls
-from refinery.contract.tool_format import NOTHING_FOUND, ToolFormat
+from refinery.contract.tool_format import ToolFormat, found_text
 from refinery.llms.base import Context, Generation
 from refinery.llms.served.chat_llm import ChatLLM, RemoteContext
 
@@ -92,5 +91,4 @@ class _Chat:
 
     def found(self, turn: Turn, passages: Sequence[Sequence[Passage]]) -> "_Chat":
         assert isinstance(turn.written.context, RemoteContext)
-        texts = [evidence_text(found, format="consistent").strip() or NOTHING_FOUND for found in passages]
-        return _Chat(turn.written.context.found(turn.calls, texts))
+        return _Chat(turn.written.context.found(turn.calls, [found_text(found) for found in passages]))

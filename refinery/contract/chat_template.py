@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from refinery.contract.plain_text import encode_text
 from refinery.contract.segments import Segment, encode_segment
-from refinery.contract.template_slots import Piece, filled, pieces_of, rendered, slot
+from refinery.contract.template_slots import Piece, begun_by_template, filled, pieces_of, rendered, slot
 from refinery.contract.thought_marks import opened_thought
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
@@ -108,8 +108,7 @@ def chat_segments(messages: Sequence[Message], tokenizer: Tokenizer, *, reasons:
     if messages[0].role == "system" and not _takes_system(tokenizer):
         messages = _without_system(messages)
     frame = _frame(tuple(message.role for message in messages), tokenizer, reasons=reasons)
-    segments = filled(frame, [message.content for message in messages])
-    return segments if segments[0].kind == "template" else [Segment("", "template", token_ids=()), *segments]
+    return begun_by_template(filled(frame, [message.content for message in messages]))
 
 
 def next_turn(text: str, tokenizer: Tokenizer, *, after: Sequence[int]) -> list[Segment]:

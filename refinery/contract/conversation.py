@@ -9,7 +9,7 @@ from pydantic import field_validator
 from refinery.contract.chat_template import reply_end
 from refinery.contract.records import Record
 from refinery.contract.segments import Segment, SegmentKind
-from refinery.contract.template_slots import filled, pieces_of, rendered, slot
+from refinery.contract.template_slots import begun_by_template, filled, pieces_of, rendered, slot
 from refinery.contract.tokenizer import Tokenizer
 from refinery.contract.tool_template import CALL_ENDS
 from refinery.errors import UnwritableError
@@ -93,7 +93,7 @@ def chat_segments_of(row: ChatRow, tokenizer: Tokenizer) -> list[Segment]:
             written = filled(pieces_of(text, len(contents), tokenizer), contents)
             segments += [replace(one, kind=_kind(one, kind if trained else "prompt"), trained=trained) for one in written]
         place = end
-    return segments if segments[0].kind == "template" else [Segment("", "template", token_ids=()), *segments]
+    return begun_by_template(segments)
 
 
 def _kind(segment: Segment, kind: SegmentKind) -> SegmentKind:

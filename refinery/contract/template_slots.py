@@ -62,6 +62,11 @@ def _cut_at_slots(text: str, slots: int) -> list[Piece]:
     return [text] if text else []
 
 
+def begun_by_template(segments: list[Segment]) -> list[Segment]:
+    """The segments as a conversation: its first one is of kind `template`, so that no BOS is added."""
+    return segments if segments[0].kind == "template" else [Segment("", "template", token_ids=()), *segments]
+
+
 def filled(frame: Sequence[Piece], contents: Sequence[str | Sequence[Segment]]) -> list[Segment]:
     """The template's pieces with the messages filled in. Adjacent texts are encoded as one."""
     segments: list[Segment] = []

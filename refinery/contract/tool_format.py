@@ -12,7 +12,6 @@ from refinery.contract.tool_calls import MalformedCallError, read_calls
 from refinery.contract.tool_template import ToolTemplate, ask_segments, tool_template
 from refinery.errors import RecordError, UnwritableError
 
-NOTHING_FOUND = "No passages were found."
 CALL_TOKENS = 48  # at most, of a call beside its query
 
 
@@ -66,7 +65,7 @@ class ToolFormat:
 
     def evidence(self, passages: Sequence[Passage]) -> list[Segment]:
         """The tool's reply, up to where the model's next turn begins."""
-        return self.template.evidence(evidence_text(passages, format="consistent") if passages else NOTHING_FOUND)
+        return self.template.evidence(found_text(passages))
 
     def read_turn(self, token_ids: Sequence[int]) -> list[SearchCall] | str:
         """The searches that a turn calls for, or the answer that it is. Raises MalformedCallError."""
@@ -110,6 +109,11 @@ class ToolFormat:
                 steps.append((before, turn))
                 before, turn = [], []
         return steps
+
+
+def found_text(passages: Sequence[Passage]) -> str:
+    """What the tool replies with the passages of a search."""
+    return evidence_text(passages, format="consistent").strip() or "No passages were found."
 
 
 def _reply(turn: Turn) -> str:

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from refinery.contract.chat_template import reply_end
 from refinery.contract.search_tool import SEARCH, SEARCH_TOOL, SearchCall, calls_message, found_message
 from refinery.contract.segments import Segment, SegmentKind
-from refinery.contract.template_slots import Piece, filled, pieces_of, rendered, slot
+from refinery.contract.template_slots import Piece, begun_by_template, filled, pieces_of, rendered, slot
 from refinery.contract.tokenizer import Tokenizer
 from refinery.errors import CheckpointError
 
@@ -234,8 +234,7 @@ def ask_segments(texts: Sequence[str], tokenizer: Tokenizer) -> list[Segment]:
     roles = ("system", *("assistant" if number % 2 else "user" for number in range(len(texts) - 1)))
     messages = [{"role": role, "content": slot(number)} for number, role in enumerate(roles)]
     text = _render(messages, tokenizer, add_generation_prompt=True, **tool_template(tokenizer).thinking)
-    segments = filled(pieces_of(text, len(texts), tokenizer), texts)
-    return segments if segments[0].kind == "template" else [Segment("", "template", token_ids=()), *segments]
+    return begun_by_template(filled(pieces_of(text, len(texts), tokenizer), texts))
 
 
 def _unusable(tokenizer: Tokenizer, reason: str) -> CheckpointError:
