@@ -81,7 +81,9 @@ def test_each_task_writes_its_records_by_split(recipe, tmp_path, task, record):
 )
 def test_every_row_is_labelled_or_rejected_with_its_reason(recipe, tmp_path, fault, reason):
     with serve(WORLDS, faults=Faults(**{fault: 10})) as server:
-        assert main([str(recipe(server.base_url))]) == 0
+        # In turn, so that a fault never meets the tiny request that finds out whose fault a refusal is.
+        one_at_a_time = {"base_url": server.base_url, "model": MODEL, "calls_in_flight": 1}
+        assert main([str(recipe(server.base_url, teacher=one_at_a_time))]) == 0
     labelled = {row.question_id for row in read_records(tmp_path / "run" / "test.jsonl", Decomposition)}
     failures = [json.loads(line) for line in (tmp_path / "run" / "failures.jsonl").read_text().splitlines()]
     assert labelled | {failure["question_id"] for failure in failures} == {question.id for question in QUESTIONS}
