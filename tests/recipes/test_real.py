@@ -1,8 +1,7 @@
-"""The real study without running it: its rows, its recipes, and its script: every step reads what is shipped or was made before."""
+"""The real study without running it: its rows, its recipes and its scripts."""
 
 import re
 import subprocess
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,27 +15,17 @@ from distill.steps.questions.self_contained import reference_fault
 from distill.writing.guards import Guards
 from infer.pipeline import Pipeline
 from infer.recipe import InferRecipe
-from refinery.cli import build_parser
 from refinery.project.new import NewProject, new_project
-from refinery.questions.base import read_questions, split_of
+from refinery.questions.base import read_questions
 from refinery.retrievers.base import RetrieverConfig, read_passages
 from refinery.runtime.recipe import load_recipe
 from refinery.runtime.recipes.shipped_files import DEMO_CHECKPOINT
-from refinery.runtime.run.command import stage_parser
 from train.recipe import TrainRecipe
 
 STAGES = {"distill": DistillRecipe, "train": TrainRecipe, "infer": InferRecipe}
 RECIPES = sorted(path for stage in STAGES for path in STUDY.glob(f"{stage}/*.yaml"))
 OF_MORE_ROWS = {STUDY / f"{stage}/selection.yaml" for stage in ("distill", "train")}  # which study.py runs
 PARTS = {"train": 252, "validation": 42, "test": 126}
-_NOTED = "\x1e"
-# What `run.sh` finds in place of the two programs: they only note what they are called with.
-_STUB = f"""#!/bin/bash
-printf '%s\\0' "${{0##*/}}" "$@" >>"$NOTES"; printf '{_NOTED}' >>"$NOTES"
-[ "$1" = -c ] && case "$2" in *bfloat16*) echo float32 ;; *) echo a/folder ;; esac
-[ "$1" = calibrate ] && echo 'options.relevance_threshold=0.25  # on 9 labels'
-exit 0
-"""
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -97,30 +86,6 @@ def test_only_questions_to_train_on_are_trained_on():
         assert [file.stem for file in load_recipe(path, TrainRecipe).data] == ["train"]
 
 
-@pytest.fixture(scope="module")
-def commands(tmp_path_factory):
-    """Every command of `run.sh`, in order, as a checkout without any run calls it."""
-    folder = tmp_path_factory.mktemp("checkout")
-    (folder / "recipes").symlink_to(ROOT / "recipes")
-    (folder / "bin").mkdir()
-    for program in ("refinery", "python"):
-        (folder / "bin" / program).write_text(_STUB)
-        (folder / "bin" / program).chmod(0o755)
-    environment = {"PATH": f"{folder}/bin:/usr/bin:/bin", "NOTES": str(folder / "notes")}
-    done = subprocess.run(["bash", folder / "recipes/real/run.sh"], env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    return [noted.split("\0")[:-1] for noted in (folder / "notes").read_text().split(_NOTED)[:-1]]
-
-
-def stage_recipe(command):
-    """The recipe of a stage's command, with its overrides."""
-    known = stage_parser(command[1], "", shows_rows=True, plans=True).parse_intermixed_args(command[2:])
-    assert known.resume
-    recipe = load_recipe(ROOT / known.recipe, STAGES[command[1]], known.overrides)
-    recipe.check(known.recipe)
-    return recipe
-
-
 def searched(retriever):
     """What a retriever reads: its corpus or index, or those of its parts."""
     parts = [RetrieverConfig(**part) for part in retriever.options.get("of", [])] if retriever else []
@@ -128,62 +93,27 @@ def searched(retriever):
     return own + [path for part in parts for path in searched(part)]
 
 
-def reads_and_makes(command):
-    """(paths that a command of the study reads, paths that it makes)."""
-    if command[0] == "python":
-        flags = dict(pairwise(command))
-        made = [flags["--output"]] if "--output" in flags else []
-        return [command[4], flags["--run"]] if command[1] == "-m" else [], made
-    if command[1] not in STAGES:
-        known = build_parser().parse_args(command[1:])
-        if command[1] == "index":
-            assert known.resume
-            return [known.passages, known.retriever], [known.output]
-        if command[1] == "compare":
-            return known.runs, []
-        return [known.labels, *reads_and_makes(["refinery", "infer", known.recipe, "--resume"])[0]], []
-    recipe = stage_recipe(command)
-    folder = recipe.output_dir
-    if command[1] == "distill":
+def read_by(recipe):
+    """The paths that a recipe reads."""
+    if isinstance(recipe, TrainRecipe):
+        return [recipe.base, *recipe.data, *recipe.validation]
+    if isinstance(recipe, DistillRecipe):
         target = [recipe.target.base] if recipe.target else []
-        labels = {folder / f"{split_of(path)}.jsonl" for path in recipe.questions}
-        return [*recipe.questions, *recipe.evaluation_sets, *target, *searched(recipe.retriever)], [folder, *labels]
-    if command[1] == "train":
-        hub = recipe.base == "a/folder"  # what the stub says of the encoder
-        return [*([] if hub else [recipe.base]), *recipe.data, *recipe.validation], [folder]
+        return [*recipe.questions, *recipe.evaluation_sets, *target, *recipe.runs, *searched(recipe.retriever)]
     models = [recipe.llm.base, *recipe.llm.adapters.values(), *(model.base for model in recipe.sub_models.values())]
-    return [*recipe.questions, *models, *searched(recipe.retriever)], [folder]
+    return [*recipe.questions, *models, *searched(recipe.retriever)]
 
 
-def test_every_step_reads_what_is_shipped_or_an_earlier_step_made(commands):
-    made = set()
-    for command in commands:
-        reads, makes = reads_and_makes(command)
-        missing = [path for path in map(Path, reads) if path not in made and not (path.parts[0] == "recipes" and (ROOT / path).exists())]
-        missing = [path for path in missing if not (path.is_absolute() and path.exists())]
-        assert missing == [], " ".join(command)
-        made |= set(map(Path, makes))
+@pytest.mark.parametrize("path", [path for path in RECIPES if path not in OF_MORE_ROWS], ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_a_recipe_reads_what_is_shipped_or_another_makes(path):
+    made = {load_recipe(other, STAGES[other.parent.name]).output_dir for other in RECIPES} | {Path("runs/real/base")}
+    read = {Path(file) for file in read_by(load_recipe(path, STAGES[path.parent.name]))}
+    assert [file for file in read if not ({file, file.parent} & made or (ROOT / file).exists())] == []
 
 
-def test_every_recipe_is_run_and_no_two_runs_share_a_folder(commands):
-    stages = [command for command in commands if command[:1] == ["refinery"] and command[1] in STAGES]
-    assert {ROOT / command[2] for command in stages} == set(RECIPES) - OF_MORE_ROWS
-    folders = [stage_recipe(command).output_dir for command in stages]
+def test_no_two_recipes_share_a_folder():
+    folders = [load_recipe(path, STAGES[path.parent.name]).output_dir for path in RECIPES]
     assert len(folders) == len(set(folders))
-
-
-def test_a_system_is_compared_in_both_settings_with_the_trained_reader(commands):
-    compared = [build_parser().parse_args(command[1:]) for command in commands if command[:2] == ["refinery", "compare"]]
-    tables = [known for known in compared if known.baseline and not known.breakdown]
-    assert [known.baseline for known in tables] == ["rag_tuned", "rag_tuned"]
-    for known, setting in zip(tables, ("own", "open"), strict=True):
-        assert {run.name for run in known.runs} == {path.stem for path in STUDY.glob("infer/*.yaml")}
-        assert {run.parts[2] for run in known.runs} == {"closed", setting}
-
-
-def test_the_threshold_chosen_on_validation_labels_is_the_one_that_ra_isf_takes(commands):
-    runs = [stage_recipe(command) for command in commands if command[:2] == ["refinery", "infer"] and "ra_isf" in command[2]]
-    assert [recipe.options["relevance_threshold"] for recipe in runs] == [0.25] * 4
 
 
 @pytest.mark.parametrize("script", sorted(STUDY.glob("*.sh")), ids=lambda path: path.name)
