@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import cast
 
+from infer.confidence.abstain import Calibration
 from infer.decoders.base import SubModelRole
 from infer.knowledge_source_check import warn_of_another_models_labels
 from infer.outcomes import Outcomes, SearchHealth
@@ -42,6 +43,7 @@ class Pipeline:
         self.options = recipe.decoder_options(recipe.where)
         self.roles = {**self.decoder.roles(self.options), **({WRITER: SubModelRole()} if recipe.cited else {})}
         self.prompts = recipe.own_prompts()
+        self._calibration = recipe.abstain and Calibration.read(recipe.abstain.by)
         self._check_parts()
         self.llm: LLM
         self.sub_models: dict[str, LLM] = {}
@@ -58,6 +60,8 @@ class Pipeline:
             raise recipe.fault("retriever", f"is missing, and {decoder} needs it.")
         if recipe.cited and recipe.retriever is None:
             raise recipe.fault("cited", "needs a `retriever`, because an answer cites passages. Add one, or leave it out.")
+        if recipe.abstain and self._calibration and self._calibration.decoder != recipe.decoder:
+            raise recipe.fault("abstain.by", f"{recipe.abstain.by} is for decoder '{self._calibration.decoder}', not {decoder}.")
         if unknown := set(recipe.sub_models) - set(self.roles):
             raise recipe.fault(f"sub_models.{min(unknown)}", f"{decoder} has no such role. Roles: {', '.join(self.roles) or 'none'}.")
         required = {name for name, role in self.roles.items() if role.required}
@@ -176,6 +180,8 @@ class Pipeline:
                 alone = await standalone_question(question, session)
                 session.question = _as_read(question.model_copy(update={"text": alone}))
             prediction = await self.decoder.decode(session.readable(), session, self.options)
+            if self._calibration and self.recipe.abstain:
+                prediction = self._calibration.assessed(prediction, self.recipe.abstain.below)
             if self.recipe.cited:
                 prediction = await cited_answer(prediction, session, self.recipe.cited)
         return prediction.model_copy(update={"question": question.text})

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from infer.confidence.abstain import Abstain
 from infer.decoders.base import Decoder, find_decoder
 from infer.sampling import repeated
 from infer.session import AnswerStyle
@@ -54,6 +55,7 @@ class PipelineRecipe(Recipe):
         description="answer people: the decoder's answer is a draft, from which the model, or `sub_models.writer`, writes whole sentences"
         " that cite the passages, or says that they do not answer the question",
     )
+    abstain: Abstain | None = Field(default=None, description="give each answer a confidence, and do not answer where it is too low")
     prompts: Path | None = Field(
         default=None, description="a folder of your own prompts, named like those that `refinery prompts` lists, which they replace"
     )

@@ -1,29 +1,56 @@
-"""`refinery calibrate RECIPE`."""
+"""`refinery calibrate RECIPE` and `refinery calibrate RUN`."""
 
 import argparse
 from pathlib import Path
 
 GROUP = "Models"
-HELP = "choose a judge's threshold on validation labels"
+HELP = "choose a judge's threshold on validation labels, or how sure an answer must be on a validation run"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("recipe", metavar="RECIPE", help="an infer recipe whose decoder has judges")
-    parser.add_argument("--role", required=True, metavar="TASK", help="which judge: self_knowledge, relevance, or a task of your own")
-    parser.add_argument("--labels", type=Path, required=True, metavar="FILE", help="labels that distill wrote and the judge has not seen")
-    parser.add_argument("--precision", type=float, metavar="SHARE", help="the lowest threshold with this precision; default: best F1")
+    parser.add_argument(
+        "recipe", metavar="RECIPE|RUN", help="an infer recipe whose decoder has judges, or a finished infer run of validation questions"
+    )
+    judge = parser.add_argument_group("a judge's threshold")
+    judge.add_argument("--role", metavar="TASK", help="which judge: self_knowledge, relevance, or a task of your own")
+    judge.add_argument("--labels", type=Path, metavar="FILE", help="labels that distill wrote and the judge has not seen")
+    judge.add_argument("--precision", type=float, metavar="SHARE", help="the lowest threshold with this precision; default: best F1")
+    answers = parser.add_argument_group("the confidence of answers")
+    answers.add_argument("--risk", type=float, metavar="SHARE", help="promise that at most this share of the answers given is wrong")
+    answers.add_argument("--confidence", type=float, default=0.95, metavar="SHARE", help="of the promise (default: 0.95)")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print the threshold as a recipe key, with its scores. Exit code 3 where no threshold reaches the precision asked for."""
-    from infer.evaluation.calibrate import calibrate, shown
+    """Print the threshold, with its scores. Exit code 3 where no threshold reaches what is asked for."""
+    if arguments.role:
+        _print_threshold(arguments)
+    else:
+        _print_confidence(arguments)
+
+
+def _print_threshold(arguments: argparse.Namespace) -> None:
+    from infer.evaluation.calibrate_judge import calibrate, shown
     from infer.recipe import load_pipeline_recipe
+    from refinery.errors import RecipeError
     from refinery.runtime.recipes.shared_values import enter_project
 
+    if not arguments.labels:
+        raise RecipeError("--role: needs --labels FILE, the labels on which the threshold is chosen.")
     recipe = load_pipeline_recipe(enter_project(arguments.recipe))
     found = calibrate(recipe, arguments.role, arguments.labels, precision=arguments.precision)
     print(
         f"options.{found.option}={shown(found.threshold)}  # on {found.rows} labels: accuracy {found.accuracy:.3f}, F1 {found.f1:.3f}, "
         f"precision {found.precision:.3f}, recall {found.recall:.3f}"
     )
+
+
+def _print_confidence(arguments: argparse.Namespace) -> None:
+    from infer.evaluation.calibrate_answers import calibrate_run, shown_measures
+    from refinery.errors import RecipeError
+
+    for name in ("risk", "confidence"):
+        if (share := getattr(arguments, name)) is not None and not 0 < share < 1:
+            raise RecipeError(f"--{name}: is {share:g}. Give a share between 0 and 1, such as {0.1 if name == 'risk' else 0.95}.")
+    made = calibrate_run(Path(arguments.recipe), risk=arguments.risk, confidence=arguments.confidence)
+    print(shown_measures(made))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from infer.evaluation.answers import Answer
+from infer.evaluation.confidence import ConfidenceMeasures, is_right, own_scores
 from infer.evaluation.efficiency import Efficiency
 from infer.evaluation.scores import SCORES_FILE, QuestionScores, Scorer
 from infer.steps.reasoning import MOST_ANSWER_WORDS
@@ -34,6 +35,7 @@ class Results:
         self._faults: Counter[str] = Counter()
         self._datasets: dict[str, None] = {}
         self._long = 0
+        self._confidence = ConfidenceMeasures()
         self._systems: dict[str, ScoreCounts] = {}
         self._questions = 0
 
@@ -48,6 +50,10 @@ class Results:
             self._efficiency.add(prediction)
             self._faults.update(count_faults([prediction]))
             self._long += count_words(prediction.answer) > MOST_ANSWER_WORDS
+            if prediction.abstained and prediction.confidence is None:
+                self._confidence.decline()
+            elif prediction.confidence is not None and (right := is_right(own_scores(row, prediction), row.dataset)) is not None:
+                self._confidence.add(prediction.confidence, right, abstained=bool(prediction.abstained))
 
     def report(self, *, seconds: float) -> dict[str, Any]:
         """The results for `metrics.json`. `seconds` is the wall time of the whole run, which all systems share."""
@@ -62,6 +68,8 @@ class Results:
             "faults": dict(self._faults.most_common()),
             "long_answers": self._long,
         }
+        if confidence := self._confidence.report():
+            shared["confidence"] = confidence
         return {
             system: counts.report() | {"default_metrics": self._default_metrics(counts)} | shared
             for system, counts in self._systems.items()

@@ -82,12 +82,17 @@ def _matching(text: str, read: Sequence[Passage]) -> list[int]:
 
 def _prediction(answer: str, citations: Citations, draft: Prediction, session: Session, **read: Sequence[Passage]) -> Prediction:
     made = session.prediction(answer, paths=draft.paths, selected=draft.selected, **read)
-    return made.model_copy(update={"citations": citations})
+    return made.model_copy(update={"citations": citations, "confidence": draft.confidence, "abstained": draft.abstained})
 
 
 def is_answered(prediction: Prediction) -> bool:
-    """Whether a decoder, or the writer after it, found an answer."""
-    return prediction.citations.answered if prediction.citations else normalize_answer(prediction.answer) not in _UNKNOWN
+    """Whether a decoder, or the writer after it, found an answer, and did not abstain from it."""
+    return not prediction.abstained and (prediction.citations.answered if prediction.citations else states_answer(prediction.answer))
+
+
+def states_answer(text: str) -> bool:
+    """Whether an answer's text is one, and not a decoder's or a prompt's words for none."""
+    return normalize_answer(text) not in _UNKNOWN
 
 
 def _bare(text: str) -> str:

@@ -53,7 +53,7 @@ class Disambiguation(Record):
 
 
 class Question(Record):
-    """The user's question, with everything that the dataset provides about it.
+    """The user's question, with all that the dataset provides about it. No passage answers one that is not `answerable`.
 
     `supporting` holds ids of the passages that answer it, `passages` its own candidates if the dataset has them. With `choices`, `answers`
     holds the letter of the right one. `history` is the dialogue so far, beginning with the user, in alternating turns; an unknown reply is
@@ -63,6 +63,7 @@ class Question(Record):
     id: Text
     text: str
     answers: list[Text] = Field(default_factory=list)
+    answerable: bool | None = None
     choices: list[str] | None = None
     passages: list[Passage] | None = None
     supporting: list[Text] | None = None
@@ -198,9 +199,8 @@ class Turn(Record):
 class Trajectory(Record):
     """Steps from a question to its answer: a teacher's trace, a training row, or one path of a decoder's tree.
 
-    `system_prompt` names the prompt for this kind of question. `answer_by` says who wrote the answer, for data that mixes both kinds.
-    `reading` is present for a tree's path when selection follows RQ-RAG's scripts. `right_probability` is a trained selector's probability
-    that the path ends in a right answer.
+    `system_prompt` names the prompt for this kind of question, and `answer_by` says who wrote the answer. `reading` is for selection by
+    RQ-RAG's scripts. `right_probability` is a trained selector's probability that the path ends in a right answer.
     """
 
     question_id: str

@@ -77,7 +77,9 @@ class Prediction(Record):
     """The result for one question. `paths` are a tree decoder's finished trajectories, `selected` its answer by each strategy.
 
     `read` are the passages that the answer was written from, as the model read them; None in earlier runs. `failed` is the reason for a
-    missing answer or, after a failed search, for one that is not final. A prediction is also read from the fields of a `StoredPrediction`.
+    missing answer or, after a failed search, for one that is not final. `confidence` is the calibrated probability that `answer` is right
+    (infer/confidence), and `abstained` says that it is too low: `answer` is then a guess. A prediction is also read from the fields of a
+    `StoredPrediction`.
     """
 
     question_id: str
@@ -90,6 +92,8 @@ class Prediction(Record):
     failed: str | None = None
     read: list[Passage] | None = None
     citations: Citations | None = None
+    confidence: float | None = None
+    abstained: bool | None = None
 
     @property
     def has_answer(self) -> bool:
@@ -159,6 +163,8 @@ class StoredPrediction(Record):
     failed: str | None = None
     selected: dict[str, str] = {}
     citations: Citations | None = None
+    confidence: float | None = None
+    abstained: bool | None = None
     read: list[int] | None = None
     passages: list[Passage] = []
     trace: list[StoredEvent] = []
@@ -168,7 +174,7 @@ class StoredPrediction(Record):
 
 _EVENT_FIELDS = tuple(Event.model_fields)
 _PATH_FIELDS = ("history", "system_prompt", "answer_by", "provenance", "reading", "right_probability")
-_PREDICTION_FIELDS = ("question_id", "question", "answer", "cost", "failed", "selected", "citations")
+_PREDICTION_FIELDS = ("question_id", "question", "answer", "cost", "failed", "selected", "citations", "confidence", "abstained")
 
 
 def packed(prediction: Prediction) -> StoredPrediction:

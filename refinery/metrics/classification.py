@@ -39,3 +39,26 @@ def expected_calibration_error(confidences: Sequence[float], right: Sequence[boo
         members[min(int(confidence * bins), bins - 1)].append(i)
     gaps = (abs(sum(confidences[i] for i in rows) - sum(right[i] for i in rows)) for rows in members)
     return sum(gaps) / len(confidences)
+
+
+def brier_score(confidences: Sequence[float], right: Sequence[bool]) -> float:
+    """The mean squared distance between a confidence and 1 for a right answer, 0 for a wrong one (Brier 1950); lower is better."""
+    return sum((confidence - is_right) ** 2 for confidence, is_right in zip(confidences, right, strict=True)) / len(confidences)
+
+
+def risk_coverage_area(confidences: Sequence[float], right: Sequence[bool]) -> float:
+    """AURC: the share of wrong answers among the surest ones, as a mean over how many are answered (Geifman et al. 2019, Eq. 2).
+
+    Answers of equal confidence count as if in random order.
+    """
+    ordered = sorted(zip(confidences, right, strict=True), key=lambda pair: -pair[0])
+    wrong, total, start = 0.0, 0.0, 0
+    while start < len(ordered):
+        stop = start
+        while stop < len(ordered) and ordered[stop][0] == ordered[start][0]:
+            stop += 1
+        share = sum(not is_right for _, is_right in ordered[start:stop]) / (stop - start)
+        total += sum((wrong + share * (count - start)) / count for count in range(start + 1, stop + 1))
+        wrong += share * (stop - start)
+        start = stop
+    return total / len(ordered)

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infer.evaluation.calibrate import _best, shown
+from infer.evaluation.calibrate_judge import _best, shown
 from refinery.cli import main
 from refinery.contract.records import KnowledgeLabel, Passage, RelevanceLabel, write_records
 from refinery.errors import UnreachedError

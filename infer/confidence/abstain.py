@@ -1,0 +1,58 @@
+"""Abstaining: an infer recipe names under `abstain` what `refinery calibrate RUN` wrote, an estimate of confidence and a threshold."""
+
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, ValidationError
+
+from infer.confidence.estimate import Estimate
+from infer.confidence.promise import Promise
+from infer.confidence.signals import signals
+from infer.steps.cited_answer import states_answer
+from refinery.contract.records import Record
+from refinery.contract.trace import Prediction
+from refinery.errors import RecordError
+from refinery.runtime.recipe import Recipe
+
+
+class Abstain(Recipe):
+    """When a decoder does not answer."""
+
+    by: Path = Field(description="the confidence.json that `refinery calibrate RUN` wrote, for the same decoder and models")
+    below: float | None = Field(
+        default=None, description="abstain below this confidence; by default below the threshold of the file's promise", ge=0, le=1
+    )
+    say: str = Field(default="The documents do not answer this question.", description="what a server says instead of the answer")
+
+
+class Calibration(Record):
+    """An estimate for the answers of one decoder; `promise` only if one was asked for."""
+
+    kind: Literal["confidence"] = "confidence"
+    decoder: str
+    run: str
+    questions_hash: str
+    estimate: Estimate
+    promise: Promise | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The calibration in a file. Raises RecordError for anything else."""
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not what calibrate writes"
+            raise RecordError(f"{path}: cannot be read as a calibration ({reason}). Make it again: refinery calibrate RUN") from None
+
+    def assessed(self, prediction: Prediction, below: float | None) -> Prediction:
+        """The prediction with its confidence. It abstains below `below`, or else below the promise's threshold.
+
+        A decoder that says itself that it found no answer abstains, and has no confidence.
+        """
+        if not prediction.has_answer:
+            return prediction
+        if not states_answer(prediction.answer):
+            return prediction.model_copy(update={"abstained": True})
+        sure = self.estimate.probability(signals(prediction))
+        limit = below if below is not None else self.promise.threshold if self.promise else 0.0
+        return prediction.model_copy(update={"confidence": sure, "abstained": sure < limit})

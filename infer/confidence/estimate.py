@@ -1,0 +1,93 @@
+"""A calibrated probability that an answer is right: logistic regression on a prediction's signals, with a ridge penalty.
+
+Its log-loss is a proper score, so the probabilities are calibrated where the signals suffice (Platt 1999 is the case of one signal). Fewer
+than a thousand questions decide its few weights, so Newton's method in numpy is all that it needs.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+import numpy as np
+
+from refinery.contract.records import Record
+from refinery.errors import RecordError
+
+_PENALTIES = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+_FOLDS = 5
+_STEPS = 50
+_LEAST = 20  # questions of which at least one is right, and one wrong, that an estimate can be made from
+_MOST_LOGIT = 30.0
+
+
+class Estimate(Record):
+    """The weights of each signal, which is scaled by its mean and deviation first. A signal that a prediction lacks counts as its mean."""
+
+    signals: list[str]
+    means: list[float]
+    deviations: list[float]
+    weights: list[float]
+    bias: float
+
+    @classmethod
+    def fitted(cls, rows: Sequence[Mapping[str, float]], right: Sequence[bool]) -> Self:
+        """The estimate from the signals of answers and whether each was right. Raises RecordError for too few answers, or of one kind."""
+        if len(rows) < _LEAST or len(set(right)) < 2:
+            raise RecordError(
+                f"{len(rows)} answers, {sum(right)} of them right, are not enough to tell right from wrong ones. Answer more questions:"
+                f" at least {_LEAST}, of both kinds."
+            )
+        names = sorted({name for row in rows for name in row})
+        values = np.array([[row.get(name, np.nan) for name in names] for row in rows])
+        means = np.nanmean(values, axis=0)
+        deviations = np.nanstd(values, axis=0)
+        deviations[deviations < 1e-9] = 1.0
+        scaled = np.nan_to_num((values - means) / deviations)
+        weights = _solved(scaled, np.array(right, float), _best_penalty(scaled, np.array(right, float)))
+        return cls(
+            signals=names, means=means.tolist(), deviations=deviations.tolist(), weights=weights[1:].tolist(), bias=float(weights[0])
+        )
+
+    def probability(self, row: Mapping[str, float]) -> float:
+        """The probability that an answer with these signals is right."""
+        parts = zip(self.signals, self.means, self.deviations, self.weights, strict=True)
+        logit = self.bias + sum(weight * (row[name] - mean) / deviation for name, mean, deviation, weight in parts if name in row)
+        return float(1 / (1 + np.exp(-np.clip(logit, -_MOST_LOGIT, _MOST_LOGIT))))
+
+
+def unseen_probabilities(rows: Sequence[Mapping[str, float]], right: Sequence[bool]) -> list[float]:
+    """The probability of each answer by an estimate from the other folds."""
+    found = [0.0] * len(rows)
+    for fold in range(_FOLDS):
+        others = [number for number in range(len(rows)) if number % _FOLDS != fold]
+        estimate = Estimate.fitted([rows[number] for number in others], [right[number] for number in others])
+        for number in range(fold, len(rows), _FOLDS):
+            found[number] = estimate.probability(rows[number])
+    return found
+
+
+def _best_penalty(values: np.ndarray, right: np.ndarray) -> float:
+    """The penalty with the least log-loss on folds that did not decide the weights."""
+    return min(_PENALTIES, key=lambda penalty: sum(_loss_of_fold(values, right, penalty, fold) for fold in range(_FOLDS)))
+
+
+def _loss_of_fold(values: np.ndarray, right: np.ndarray, penalty: float, fold: int) -> float:
+    held = np.arange(len(right)) % _FOLDS == fold
+    weights = _solved(values[~held], right[~held], penalty)
+    logits = np.clip(weights[0] + values[held] @ weights[1:], -_MOST_LOGIT, _MOST_LOGIT)
+    return float(np.sum(np.logaddexp(0, logits) - right[held] * logits))
+
+
+def _solved(values: np.ndarray, right: np.ndarray, penalty: float) -> np.ndarray:
+    """The bias, which is not penalized, and the weights, by Newton's method."""
+    inputs = np.column_stack([np.ones(len(values)), values])
+    ridge = np.diag([1e-6, *[penalty] * values.shape[1]])
+    weights = np.zeros(inputs.shape[1])
+    for _ in range(_STEPS):
+        probabilities = 1 / (1 + np.exp(-np.clip(inputs @ weights, -_MOST_LOGIT, _MOST_LOGIT)))
+        gradient = inputs.T @ (probabilities - right) + ridge @ weights
+        hessian = (inputs.T * (probabilities * (1 - probabilities))) @ inputs + ridge
+        step = np.linalg.solve(hessian, gradient)
+        weights -= step
+        if np.abs(step).max() < 1e-9:
+            break
+    return weights

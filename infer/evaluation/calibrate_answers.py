@@ -1,0 +1,85 @@
+"""Make an estimate of confidence, and a promise if one is asked for, from a finished run: `refinery calibrate RUN`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from infer.confidence.abstain import Calibration
+from infer.confidence.estimate import Estimate, unseen_probabilities
+from infer.confidence.promise import promised
+from infer.confidence.signals import signals
+from infer.evaluation.confidence import ConfidenceMeasures, is_right, own_scores
+from infer.evaluation.finished_runs import StoredRun, open_stored
+from infer.steps.cited_answer import states_answer
+from refinery.errors import RecordError
+from refinery.runtime.files.fingerprint import id_number
+from refinery.runtime.run.run_dir import write_json
+
+CALIBRATION_FILE = "confidence.json"
+Assessed = tuple[dict[str, float], bool]  # an answer's signals, and whether it is right
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """What was written to `path`, and the measures on the answers that did not decide the estimate."""
+
+    path: Path
+    calibration: Calibration
+    measures: dict[str, Any]
+
+
+def calibrate_run(run: Path, *, risk: float | None, confidence: float) -> Calibrated:
+    """Fit an estimate on half of a finished run's questions, and measure it, and test the promise of `risk`, on the other half.
+
+    Writes CALIBRATION_FILE into the run. Raises RecordError for too few answers, and UnreachedError for a promise that cannot be kept.
+    """
+    stored = open_stored(run)
+    known, held = _halves(stored)
+    rows, right = [row for row, _ in known], [was for _, was in known]
+    estimate = Estimate.fitted(rows, right)
+    tested = [(estimate.probability(row), was) for row, was in held]
+    ordered = list(zip(unseen_probabilities(rows, right), right, strict=True)) if risk is not None else []
+    promise = None if risk is None else promised(ordered, tested, risk=risk, confidence=confidence)
+    hashed = stored.metrics["questions_hash"]
+    made = Calibration(decoder=stored.recipe.decoder, run=str(run), questions_hash=hashed, estimate=estimate, promise=promise)
+    write_json(run / CALIBRATION_FILE, made.model_dump(mode="json", exclude_none=True))
+    found = ConfidenceMeasures()
+    for sure, was in tested:
+        found.add(sure, was, abstained=promise is not None and sure < promise.threshold)
+    return Calibrated(run / CALIBRATION_FILE, made, found.report())
+
+
+def shown_measures(made: Calibrated) -> str:
+    """What was found, in lines."""
+    found, promise = made.measures, made.calibration.promise
+    auroc = "none (all right, or all wrong)" if found["auroc"] is None else f"{found['auroc']:.3f}"
+    lines = [
+        f"{made.path}: on {found['questions']} answers that did not decide it, {100 * found['accuracy']:.1f} % of them right: "
+        f"AUROC {auroc}, ECE {found['ece']:.3f}, Brier score {found['brier']:.3f}, area of risk over coverage {found['aurc']:.3f}"
+    ]
+    if promise:
+        lines.append(
+            f"at most {100 * promise.risk:g} % of the answers given are wrong, with confidence {promise.confidence:g}, if it abstains below"
+            f" {promise.threshold:.3f}: {promise.answered} of {promise.questions} answered, {promise.wrong} wrong. This holds for questions"
+            " drawn like these."
+        )
+    lines.append(f"in an infer recipe: abstain: {{by: {made.path}}}")
+    return "\n".join(lines)
+
+
+def _halves(stored: StoredRun) -> tuple[list[Assessed], list[Assessed]]:
+    """The answers in halves by a hash of the question's id, in the order of the hash."""
+    ordered = [answer for _, answer in sorted(_scored(stored), key=lambda pair: id_number(pair[0]))]
+    if len(ordered) < 2:
+        raise RecordError(f"{stored.path}: has no answers with gold answers. Calibrate on a run of validation questions.")
+    return ordered[::2], ordered[1::2]
+
+
+def _scored(stored: StoredRun) -> Iterator[tuple[str, Assessed]]:
+    """The id of each question whose answer is scored, and the answer. A decoder's own word for no answer is none."""
+    for (question, prediction), row in zip(stored.answers(), stored.scores(), strict=True):
+        if prediction is not None and prediction.has_answer and states_answer(prediction.answer):
+            right = is_right(own_scores(row, prediction), question.dataset)
+            if right is not None:
+                yield question.id, (signals(prediction), right)

@@ -1,0 +1,67 @@
+"""Make questions that the passages no longer answer, by taking away passages that support them.
+
+A model may still know such an answer. That is what the questions are for: a reader should say that the passages do not have it.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from refinery.contract.records import Passage, Question
+from refinery.errors import RecordError
+from refinery.runtime.files.fingerprint import id_number
+from refinery.similar_texts import SimilarTexts
+from refinery.text import normalize_answer
+from refinery.unspaced import pairs_apart
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswerable:
+    """All questions in their order, and the passages that are left of the corpus."""
+
+    questions: list[Question]
+    passages: list[Passage]
+
+
+def without_support(questions: Sequence[Question], share: float, corpus: Sequence[Passage] = ()) -> Unanswerable:
+    """Take support from a `share` of the questions, chosen by a hash of their ids; these have no answers, and are not `answerable`.
+
+    A question loses all passages that support it and their near duplicates, from its own passages and from the corpus. Another question
+    that one of these supports becomes unanswerable too, so that the share is reached by fewer choices. Raises RecordError for questions
+    without annotated support.
+    """
+    if unknown := next((question for question in questions if not question.supporting), None):
+        raise RecordError(f"question '{unknown.id}': does not say which passages support it, so none can be taken away.")
+    wanted, gone, texts, taken = round(share * len(questions)), set[str](), SimilarTexts[str](), set[str]()
+    known = {passage.id: passage for passage in corpus}
+    asking: dict[str, list[Question]] = {}
+    for question in questions:
+        for name in question.supporting or ():
+            asking.setdefault(name, []).append(question)
+    for question in sorted(questions, key=lambda question: id_number(f"unanswerable {question.id}")):
+        if len(taken) >= wanted:
+            break
+        own = {passage.id: passage for passage in question.passages or ()}
+        for name in question.supporting or ():
+            gone.add(name)
+            if passage := own.get(name) or known.get(name):
+                texts.add(_words(passage), name)
+            taken.update(other.id for other in (asking[name] if corpus else [question]))
+    left = [passage for passage in corpus if not _is_gone(passage, gone, texts)]
+    return Unanswerable([_made(question, question.id in taken, gone, texts) for question in questions], left)
+
+
+def _made(question: Question, is_taken: bool, gone: set[str], texts: SimilarTexts[str]) -> Question:
+    """The question, without its answers and support if they were taken."""
+    if not is_taken:
+        return question.model_copy(update={"answerable": True})
+    left = question.passages and [passage for passage in question.passages if not _is_gone(passage, gone, texts)]
+    nothing = {"answers": [], "supporting": None, "supporting_hash": None, "decomposition": None, "disambiguations": None}
+    return question.model_copy(update={**nothing, "answerable": False, "passages": left})
+
+
+def _is_gone(passage: Passage, gone: Iterable[str], texts: SimilarTexts[str]) -> bool:
+    return passage.id in gone or next(iter(texts.similar(_words(passage))), None) is not None
+
+
+def _words(passage: Passage) -> frozenset[str]:
+    return frozenset(pairs_apart(normalize_answer(passage.text)).split())
