@@ -70,13 +70,13 @@ def shown_measures(made: Calibrated) -> str:
 
 def _halves(stored: StoredRun) -> tuple[list[Assessed], list[Assessed]]:
     """The answers in halves by a hash of the question's id, in the order of the hash."""
-    ordered = [answer for _, answer in sorted(_scored(stored), key=lambda pair: id_number(pair[0]))]
+    ordered = [answer for _, answer in sorted(scored_answers(stored), key=lambda pair: id_number(pair[0]))]
     if len(ordered) < 2:
         raise RecordError(f"{stored.path}: has no answers with gold answers. Calibrate on a run of validation questions.")
     return ordered[::2], ordered[1::2]
 
 
-def _scored(stored: StoredRun) -> Iterator[tuple[str, Assessed]]:
+def scored_answers(stored: StoredRun) -> Iterator[tuple[str, Assessed]]:
     """The id of each question whose answer is scored, and the answer. A decoder's own word for no answer is none."""
     for (question, prediction), row in zip(stored.answers(), stored.scores(), strict=True):
         if prediction is not None and prediction.has_answer and states_answer(prediction.answer):

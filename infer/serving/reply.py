@@ -36,10 +36,14 @@ _DID = {
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a client gets of an answer: with its sources or without; `tokenizer` counts the tokens of the client's limit."""
+    """What a client gets of an answer: with its sources or without; `tokenizer` counts the tokens of the client's limit.
+
+    `abstaining` is said in place of an answer that the decoder is not sure enough of.
+    """
 
     tokenizer: Tokenizer | None
     with_sources: bool
+    abstaining: str = ""
 
 
 def completion(request: ChatBody, prediction: Prediction, shown: Shown) -> dict[str, Any]:
@@ -151,6 +155,8 @@ def _content(request: ChatBody, prediction: Prediction, shown: Shown) -> tuple[s
     """The answer, cut to the client's limit, with its sources below if they are wanted; and whether it was cut, or withheld."""
     if prediction.has_refusal and not is_answered(prediction):
         return prediction.answer, "content_filter"
+    if prediction.abstained and prediction.citations is None:
+        return shown.abstaining, "stop"
     answer = _cut(prediction.answer, request.limit, shown.tokenizer)
     return answer + (sources(prediction) if shown.with_sources else ""), "stop" if answer == prediction.answer else "length"
 
@@ -182,7 +188,8 @@ def _usage(prediction: Prediction) -> dict[str, int]:
 
 def _extension(request: ChatBody, prediction: Prediction) -> dict[str, Any]:
     held = json.loads(prediction.model_dump_json(exclude_none=True, exclude={"question_id", "question", "answer"}))
-    return held | {"answered": is_answered(prediction), "ignored": request.ignored}
+    guess = {"guess": prediction.citations.draft if prediction.citations else prediction.answer} if prediction.abstained else {}
+    return held | guess | {"answered": is_answered(prediction), "ignored": request.ignored}
 
 
 def _event(value: dict[str, Any]) -> str:

@@ -140,7 +140,12 @@ class Service:
         answering = asyncio.ensure_future(self._answer(served, body, question, happened))
         answering.add_done_callback(served.end)
         answering.add_done_callback(lambda _: happened.put_nowait(None))
-        shown = Shown(tokenizer=served.tokenizer, with_sources=self._options.sources or served.pipeline.recipe.cited is not None)
+        recipe = served.pipeline.recipe
+        shown = Shown(
+            tokenizer=served.tokenizer,
+            with_sources=self._options.sources or recipe.cited is not None,
+            abstaining=recipe.abstain.say if recipe.abstain else "",
+        )
         if body.stream:
             return StreamingResponse(events(body, question.id, answering, happened, shown), media_type="text/event-stream")
         return JSONResponse(completion(body, await _unless_gone(request, answering), shown))

@@ -6,6 +6,9 @@ import threading
 import pytest
 from helpers.chat_client import ask, slow_decoder
 
+from infer.confidence.abstain import Calibration
+from infer.confidence.estimate import Estimate
+from infer.pipeline import Pipeline
 from infer.serving.reply import step_line
 from infer.serving.sources import without_sources
 from refinery.contract.records import Passage
@@ -174,3 +177,20 @@ def test_citations_of_an_earlier_answer_are_not_read_again(cited, served):
     ask(client, messages=[*before, {"role": "user", "content": "And Amber Road?"}])
     condensed = next(text for text in cited.llm.texts("generate") if "Standalone" in text)
     assert "Assistant: Cedar Falls was made by Cleo Marn, and not by Ada Quist.\nLast question:" in condensed
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_the_decoder_is_not_sure_of_is_a_guess_beside_the_recipes_sentence(pipeline, served, tmp_path, stream):
+    never = Estimate(signals=[], means=[], deviations=[], weights=[], bias=-2.0)
+    made = Calibration(decoder="rag", run="r", questions_hash="h", estimate=never)
+    (tmp_path / "confidence.json").write_text(made.model_dump_json(exclude_none=True))
+    abstain = {"by": tmp_path / "confidence.json", "below": 0.5, "say": "That is not in the files."}
+    unsure = Pipeline(type(pipeline.recipe).model_validate({**pipeline.recipe.model_dump(), "abstain": abstain}))
+    unsure.llm, unsure.retriever = pipeline.llm, pipeline.retriever
+    reply = ask(served(unsure), stream=stream)
+    chunks = list(reply) if stream else []
+    content = "".join(chunk.choices[0].delta.content or "" for chunk in chunks) if stream else reply.choices[0].message.content
+    found = (chunks[-1] if stream else reply).refinery
+    assert content == "That is not in the files."
+    assert (found["answered"], found["abstained"], found["guess"]) == (False, True, "Cleo Marn")
+    assert found["confidence"] == pytest.approx(0.119, abs=1e-3)
