@@ -91,7 +91,9 @@ def test_a_safe_path_trains_beside_a_file_of_that_name(launcher, run, tmp_path):
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param([*TRAIN, "--config_file", "zero3", "--num_processes", "2"], id="an accelerate file is found by its name"),
+        pytest.param(
+            [*TRAIN, "--config_file", "zero3", "--num_processes", "2"], id="an accelerate file is found by its name", marks=pytest.mark.slow
+        ),
         pytest.param([*LAUNCH, *TRAIN], id="accelerate launch -m train", marks=pytest.mark.slow),
     ],
 )

@@ -112,7 +112,7 @@ def read_all(server, capsys, read_page):
     return read
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.slow] if kind == "shards" else []) for kind in KINDS])
 def test_every_command_prints_the_same_after_the_run_moved_and_its_inputs_are_gone(made, read_all, tmp_path, monkeypatch, kind):
     made(kind)
     shutil.copytree("runs", _folder(tmp_path / "elsewhere") / "runs")

@@ -22,7 +22,11 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0].strip("`").rpartition("/")[2])
+def _name(row):
+    return row[0].strip("`").rpartition("/")[2]
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=_name(row), marks=[pytest.mark.slow] if i % 3 else []) for i, row in enumerate(ROWS)])
 def test_a_base_is_planned_as_the_table_says(row):
     base, size, tied, _, _, *planned = row
     for name, length, said in zip(("generator", "relevance"), (4096, 1024), planned, strict=True):

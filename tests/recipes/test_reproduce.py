@@ -118,7 +118,9 @@ def test_a_stand_in_ships_for_every_download(file: Path) -> None:
     assert [path for path in files if not shipped(Path("recipes/stand_in") / path).exists()] == []
 
 
-@by_paper
+@pytest.mark.parametrize(
+    "file", [pytest.param(file, id=file.parent.name, marks=[] if file.parent.name == "rq_rag" else [pytest.mark.slow]) for file in FILES]
+)
 def test_the_plan_of_all_steps_is_one_bill(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(file), "--dry-run"]) == 0
     steps = capsys.readouterr().out.splitlines()

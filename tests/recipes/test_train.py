@@ -111,7 +111,17 @@ def of_rollouts(folder: Path, recipe: TrainRecipe) -> list[str]:
     return [f"rollouts.retriever={retriever}", f"grpo.steps_per_generation={recipe.grpo.num_generations}", *short]
 
 
-@pytest.mark.parametrize("path", PAPERS, ids=name_of)
+def one_of_a_kind():
+    """Recipes of the papers; those that train in the same way as an earlier one are slow."""
+    known = set()
+    for path in PAPERS:
+        recipe = load_recipe(path, TrainRecipe)
+        kind = (recipe.task, recipe.method, recipe.family, recipe.strategy == "qlora")
+        yield pytest.param(path, id=name_of(path), marks=[pytest.mark.slow] if kind in known else [])
+        known.add(kind)
+
+
+@pytest.mark.parametrize("path", one_of_a_kind())
 def test_the_tiny_twin_trains_for_two_steps(path, tiny_of, tmp_path):
     """All that differs is what a CPU forces: a tiny base, a few rows, batches of one, two steps."""
     recipe = load_recipe(path, TrainRecipe)

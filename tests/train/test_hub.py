@@ -151,6 +151,7 @@ def test_the_hub_reads_the_cards_front_matter(hub, trained):
     assert {"rag-refinery", "refinement"} <= set(data["tags"])
 
 
+@pytest.mark.slow
 def test_a_stranger_runs_the_loop_with_the_cards_commands(hub, trained, tmp_path):
     commands = re.search(r"```bash\n(.*?)```", card(hub), flags=re.DOTALL)[1].replace("pip install rag-refinery\n", "")
     (tmp_path / "refinery").write_text(f'#!/bin/sh\nexec {sys.executable} -m refinery.cli "$@"\n')

@@ -150,6 +150,7 @@ def test_so_does_one_of_another_family(tiny_t5s, tiny_encoder, tmp_path, base, t
     assert numbers(killed) == numbers(straight), f"killed at step {step}"
 
 
+@pytest.mark.slow
 def test_sigterm_saves_a_checkpoint_and_says_how_to_go_on(recipe_of):
     stopped, step = recipe_of("full", "stopped"), random.randint(1, STEPS - 4)
     done = interrupt(stopped, signal.SIGTERM, step)

@@ -144,6 +144,7 @@ def test_lengths_are_not_measured_without_a_tokenizer():
     assert "length_in_tokens" not in Guards(max_length=10).report()
 
 
+@pytest.mark.slow
 def test_many_questions_need_little_memory_and_few_lengths():
     class Words:
         calls = 0

@@ -20,7 +20,15 @@ from train.recipe import TrainRecipe
 EAGER = ("gemma-2",)  # its soft caps are known to no other kind of attention
 
 
-@pytest.fixture(scope="module", params=["llama-3", "smollm-3", "gemma-2", "gemma-3", "gemma-3-vision", "gpt-2"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "llama-3",
+        "gemma-3-vision",
+        "gpt-2",
+        *(pytest.param(family, marks=pytest.mark.slow) for family in ("smollm-3", "gemma-2", "gemma-3")),
+    ],
+)
 def trained(request, tiny_tokenizer, tmp_path_factory):
     """A recipe, the model that it trained for three steps, and a row of token ids."""
     folder = tmp_path_factory.mktemp(request.param)

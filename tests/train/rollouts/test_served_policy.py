@@ -78,7 +78,7 @@ def test_what_a_server_is_sent_is_the_merged_checkpoint_and_the_model_stays_as_i
         torch.testing.assert_close(value, expected.state_dict()[name], rtol=0, atol=1e-6, msg=name)
 
 
-@pytest.mark.parametrize("strategy", ["full", "lora"])
+@pytest.mark.parametrize("strategy", [pytest.param("full", marks=pytest.mark.slow), "lora"])
 def test_rollouts_and_evaluations_are_of_the_weights_of_their_step(generator, recipe, tmp_path, strict, strategy):
     model, tokenizer = served_generator(generator)
     first = model.get_input_embeddings().weight.clone()

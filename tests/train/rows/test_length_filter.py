@@ -170,7 +170,9 @@ def trace_recipe(tmp_path):
     return build
 
 
-@pytest.mark.parametrize("kind", ["llama_3", "qwen_3", "llama_2", "mistral", "gemma"])
+@pytest.mark.parametrize(
+    "kind", ["llama_3", "gemma", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("qwen_3", "llama_2", "mistral"))]
+)
 def test_rows_that_a_tokenizer_normalizes_are_trained_and_answered(trace_recipe, tmp_path, kind):
     metrics = run(trace_recipe(kind, validation=[str(tmp_path / "rows.jsonl")]), resume=False)
     assert (metrics["rows"], metrics["validation_rows"]) == (7, 7)

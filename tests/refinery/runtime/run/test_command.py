@@ -59,6 +59,7 @@ def test_deepspeed_may_still_warn(caplog):
     assert caplog.messages == ["the optimizer's state does not fit"]
 
 
+@pytest.mark.slow
 def test_loading_a_model_writes_no_bars_into_a_file():
     quiet = "from refinery.runtime.run.command import configure_logging; configure_logging()"
     script = f"{quiet}; from refinery.llms.weights.checkpoint import load_base; load_base('refinery/demo/checkpoint')"
