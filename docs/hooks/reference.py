@@ -127,9 +127,8 @@ def _help(name: str) -> str:
     from refinery.cli import main
 
     printed = io.StringIO()
-    with redirect_stdout(printed), patch.dict(os.environ, {"COLUMNS": "88", "NO_COLOR": "1"}):
-        with suppress(SystemExit):
-            main([*name.split(), "--help"])
+    with redirect_stdout(printed), patch.dict(os.environ, {"COLUMNS": "88", "NO_COLOR": "1"}), suppress(SystemExit):
+        main([*name.split(), "--help"])
     return f"### refinery {name}\n\n```text\n{printed.getvalue().strip()}\n```"
 
 
