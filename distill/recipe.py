@@ -67,7 +67,7 @@ class DistillRecipe(StoresReplies, ShardKeys, SampleKeys, BadRowKeys):
     questions: list[Path] = Field(default=[], description="questions.jsonl files, or files of another dataset together with `reader`")
     reader: str = Field(default="jsonl", description="the schema of the questions: the name of a file in refinery/questions")
     runs: list[Path] = Field(default=[], description="finished infer runs over these questions; the task reads their predictions")
-    output_dir: Path
+    output_dir: Path = Field(description="folder of the run: a new one, or one that --resume continues")
     teacher: TeacherConfig | None = Field(default=None, description="the endpoint that labels")
     fallbacks: list[TeacherConfig] = Field(
         default=[], description="teachers for each request that those before them refuse, truncate or cannot answer, in this order"
@@ -92,11 +92,11 @@ class DistillRecipe(StoresReplies, ShardKeys, SampleKeys, BadRowKeys):
         default=None, description="labeled rows that the teacher is shown as earlier turns, with the replies that they stand for"
     )
     transport: Literal["live", "batch"] = Field(default="live", description="batch: OpenAI's Batch jobs, cheaper and within a day")
-    batch: BatchConfig = BatchConfig()
+    batch: BatchConfig = Field(default=BatchConfig(), description="how `transport: batch` groups requests into jobs")
     store: str | None = STORE
     store_kind: str = STORE_KIND
     max_cost_usd: float | None = MAX_COST_USD
-    retriever: RetrieverConfig | None = None
+    retriever: RetrieverConfig | None = Field(default=None, description="what searches, over which passages, for tasks that search")
     passages_per_query: int = Field(default=5, description="RA-ISF retrieves 5 (Fig. 3), RQ-RAG 3 (Sec. 3.3)", ge=1)
     max_steps: int = Field(default=5, description="maximum searches in one trajectory", ge=1)
     max_new_tokens: int = Field(default=32, description="maximum tokens of a closed-book answer", ge=1)

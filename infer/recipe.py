@@ -42,7 +42,9 @@ class PipelineRecipe(Recipe):
         default={},
         description="separate models by role (RA-ISF's self_knowledge, relevance, decomposition), of any family, local or served",
     )
-    retriever: RetrieverConfig | None = None
+    retriever: RetrieverConfig | None = Field(
+        default=None, description="what searches, over which passages; not needed by decoders that never search"
+    )
     passages_per_query: int = Field(default=5, description="RA-ISF retrieves 5 (Fig. 3), RQ-RAG 3 (Sec. 3.3)", ge=1)
     max_new_tokens: int = Field(default=100, description="maximum tokens of an answer; RQ-RAG's scripts use 100", ge=1)
     answer_style: AnswerStyle = Field(
@@ -122,7 +124,7 @@ class InferRecipe(StoresReplies, PipelineRecipe, ShardKeys, SampleKeys, BadRowKe
 
     questions: list[Path] = Field(min_length=1, description="questions.jsonl files, or files of another dataset together with `reader`")
     reader: str = Field(default="jsonl", description="the schema of the questions: the name of a file in refinery/questions")
-    output_dir: Path
+    output_dir: Path = Field(description="folder of the run: a new one, or one that --resume continues")
     limit: int | None = Field(default=None, description="answer only the first questions", ge=1)
     samples: int = Field(
         default=1,

@@ -41,7 +41,7 @@ class TrainSettings(BadRowKeys):
         description="for each file of `data`, how often an epoch has its rows: 2 twice, 0.5 a random half of them; 1 where it is left out",
     )
     validation: list[Path] = Field(default=[], description="held-out files of the same kind, for metrics after training")
-    output_dir: Path
+    output_dir: Path = Field(description="folder of the run: a new one, or one that --resume continues")
     strategy: StrategyName = Field(
         default="lora",
         description="qlora: LoRA on a 4-bit base; dora: LoRA with learned magnitudes; alora: LoRA that acts from the end of the prompt on, "
@@ -92,9 +92,11 @@ class TrainSettings(BadRowKeys):
     label_balance: bool = Field(default=False, description="repeat rows of the rarer label until both are equally frequent")
     epochs: float = Field(default=3, description="RA-ISF trains 3, RQ-RAG 1", gt=0)
     learning_rate: float = Field(description="RQ-RAG full: 2e-5; RA-ISF full: 2e-5, LoRA: 1e-4", gt=0)
-    lr_scheduler_type: Literal["linear", "cosine", "constant"] = "cosine"
+    lr_scheduler_type: Literal["linear", "cosine", "constant"] = Field(
+        default="cosine", description="how the learning rate falls after warmup; RA-ISF: cosine, RQ-RAG: linear"
+    )
     warmup_steps: float = Field(default=0.03, description="below 1, a share of all steps; both papers use 0.03", ge=0)
-    weight_decay: float = Field(default=0.0, ge=0)
+    weight_decay: float = Field(default=0.0, description="both papers use 0", ge=0)
     optim: OptimizerName = Field(
         default="adamw_torch_fused", description="the optimizer, by transformers' name; the 8-bit ones are of bitsandbytes, for a GPU"
     )
@@ -102,8 +104,8 @@ class TrainSettings(BadRowKeys):
     train_sampling_strategy: Literal["random", "group_by_length"] = Field(
         default="random", description="group_by_length pads less, but then a batch holds questions of one kind"
     )
-    per_device_train_batch_size: int = Field(default=4, ge=1)
-    gradient_accumulation_steps: int = Field(default=8, ge=1)
+    per_device_train_batch_size: int = Field(default=4, description="rows that a process computes at once", ge=1)
+    gradient_accumulation_steps: int = Field(default=8, description="batches of each process that make one step", ge=1)
     max_length: int = Field(default=4096, description="tokens of the longest row, and of a packed sequence; RQ-RAG trains 4,096", ge=8)
     overlong: Literal["drop", "raise", "shorten_evidence"] = Field(
         default="drop",
@@ -160,7 +162,7 @@ class TrainSettings(BadRowKeys):
         description="trackers that losses and scores are also sent to while training, each by its own package and its own login",
     )
     limit: int | None = Field(default=None, description="train on so many rows: the first of each file, in proportion to its rows", ge=1)
-    seed: int = 42
+    seed: int = Field(default=42, description="of the order of rows, of new weights and of dropout")
 
     @property
     def recomputed_share(self) -> float:

@@ -40,7 +40,9 @@ class Options(Recipe):
         default="em.squad", description="an answer is right if its score by this metric of refinery/metrics is at least `min_score`"
     )
     min_score: float = Field(default=1.0, description="the lowest score of a right answer", gt=0, le=1)
-    form: Literal["steps", "trajectories"] = "steps"
+    form: Literal["steps", "trajectories"] = Field(
+        default="steps", description="steps: a row for each call; trajectories: the searches and the answer as one path of RQ-RAG"
+    )
     searches_find: Literal["new_support", "anything"] = Field(
         default="new_support", description="what a search must find to be kept; questions without annotated support are not checked"
     )

@@ -32,7 +32,11 @@ _CITATION = re.compile(r"\[(\d+)\]")
 class Options(Recipe):
     """The strategy and its parameters."""
 
-    strategy: Literal["vanilla", "vanilla_s", "summ", "snippet", "rerank"] = "vanilla"
+    strategy: Literal["vanilla", "vanilla_s", "summ", "snippet", "rerank"] = Field(
+        default="vanilla",
+        description="vanilla: whole passages; vanilla_s: their relevant sentences; summ, snippet: passages that the model summarized or"
+        " quoted; rerank: the sampled answer whose citations hold best",
+    )
     examples: Examples = Field(default="zero", description="few: three worked examples; ALCE shows two, MIGRES Table 3 none")
     relevance_threshold: float = Field(
         default=4.0, description="vanilla_s: the lowest BM25 score of a sentence that is kept; see MIGRES' option of this name"

@@ -26,7 +26,9 @@ from refinery.tasks.self_knowledge import KNOW, UNKNOW, knowledge_prompt
 class Options(Recipe):
     """The judge of self-knowledge and its threshold."""
 
-    judge: Literal["knn", "trained"] = "knn"
+    judge: Literal["knn", "trained"] = Field(
+        default="knn", description="knn: the labels of the nearest questions vote; trained: a self-knowledge judge, as RA-ISF trains"
+    )
     labels: Path | None = Field(default=None, description="knn: a file with self-knowledge labels")
     neighbours: int = Field(default=5, description="knn: how many of the nearest questions vote", ge=1)
     know_threshold: float = Field(

@@ -9,4 +9,4 @@ class HubConfig(Recipe):
     """A hub repository that receives a run's results while it runs and at the end."""
 
     to: str = Field(description="owner/name; created if it does not exist", pattern=r"^[\w.-]+/[\w.-]+$")
-    private: bool = True
+    private: bool = Field(default=True, description="whether a new repository is private")

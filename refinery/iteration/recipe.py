@@ -25,7 +25,7 @@ class Replay(Recipe):
 class IterateRecipe(Recipe):
     """Rounds of sample, keep, train and evaluate, each an ordinary run of the stages."""
 
-    output_dir: Path
+    output_dir: Path = Field(description="folder of the rounds; the same command continues it")
     start: str = Field(description="the checkpoint that the first round samples with")
     questions: list[Path] = Field(min_length=1, description="training questions with answers; none of them may be in validation or test")
     validation: list[Path] = Field(min_length=1, description="questions that decide after each round whether another one follows")

@@ -29,7 +29,7 @@ class Options(Recipe):
     scoring: Literal["bm25", "okapi", "embeddings"] = Field(
         default="bm25", description="okapi: as in RQ-RAG's code, over case-sensitive words split at spaces"
     )
-    bm25_options: bm25.Options = bm25.Options()
+    bm25_options: bm25.Options = Field(default=bm25.Options(), description="bm25: its parameters")
     encoder: EncoderConfig | None = Field(
         default=None, description="for embeddings; the authors use text-embedding-3-large", validate_default=True
     )

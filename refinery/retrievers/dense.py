@@ -27,7 +27,7 @@ class Options(IndexOptions):
 
     SEARCH_ONLY: ClassVar[frozenset[str]] = frozenset({"search_parameters", "encoder"})
 
-    encoder: EncoderConfig
+    encoder: EncoderConfig = Field(description="the model that turns passages and queries into vectors")
     faiss: str = Field(
         default="Flat",
         description="Flat (exact), SQfp16 or SQ8 (half or a quarter of it), HNSW32, or cells on disk: IVF4096 with Flat, SQ8 or PQ64",

@@ -33,7 +33,7 @@ class Options(EngineOptions):
 
     SEARCH_ONLY: ClassVar[frozenset[str]] = EngineOptions.SEARCH_ONLY | {"encoder", "url", "path", "api_key_env", "filter", "exact"}
 
-    encoder: EncoderConfig
+    encoder: EncoderConfig = Field(description="the model that turns passages and queries into vectors")
     url: str | None = Field(default=None, description="the server, such as http://127.0.0.1:6333", pattern=r"^https?://")
     path: Path | None = Field(
         default=None, description="instead of a server, a folder for the client's local mode: exact, for small corpora"

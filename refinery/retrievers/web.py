@@ -31,7 +31,7 @@ class Options(Recipe):
     tries: int = Field(default=3, description="tries per search; the wait doubles before each retry", ge=1)
     backend: str = Field(default="auto", description="ddgs's engines: auto, or duckduckgo, brave, ...")
     region: str = Field(default="us-en", description="ddgs's region")
-    timeout_seconds: int = Field(default=10, ge=1)
+    timeout_seconds: int = Field(default=10, description="time limit of one try", ge=1)
 
 
 class Web(Retriever):

@@ -24,7 +24,7 @@ _NOT_RUN = "-"
 class Column(Recipe):
     """A compared quantity: a metric or a module's measure, in percent if it is a fraction, a cost per question, or a mean of columns."""
 
-    name: str
+    name: str = Field(description="the column's head")
     slug: str | None = Field(default=None, description="the value of {column} in a run's folder; by default the name in lower case")
     metric: str | None = Field(default=None, description="the name of a metric in refinery/metrics")
     group: str = Field(default="all", description="the kind of question: all, single_hop, multi_hop, or a dataset's own type")
@@ -51,7 +51,7 @@ class Column(Recipe):
 class Row(Recipe):
     """One system of the table; a row that has only a name is a heading."""
 
-    name: str
+    name: str = Field(description="the row's head")
     paper: dict[str, float | str] = Field(default={}, description="the paper's numbers by column, as printed")
     run: str | None = Field(default=None, description="output_dir of our runs; {column} is replaced by the column's slug")
     system: str | None = Field(default=None, description="which system of the run; by default the only one, or the ensemble of a tree")
@@ -60,10 +60,10 @@ class Row(Recipe):
 class PaperTable(Recipe):
     """A table, or the points of a figure, as printed in a paper."""
 
-    title: str
+    title: str = Field(description="printed above the table")
     source: str = Field(description="where the numbers were read: paper, table, page or arXiv version")
-    columns: list[Column] = Field(min_length=1)
-    rows: list[Row] = Field(min_length=1)
+    columns: list[Column] = Field(min_length=1, description="what is compared")
+    rows: list[Row] = Field(min_length=1, description="the systems")
 
     @model_validator(mode="after")
     def _known_columns(self) -> Self:

@@ -17,8 +17,8 @@ from refinery.runtime.recipe import Recipe, secret_error
 class Price(Recipe):
     """What a model costs, in US dollars per million tokens."""
 
-    prompt: float = Field(ge=0)
-    completion: float = Field(ge=0)
+    prompt: float = Field(description="of prompt tokens", ge=0)
+    completion: float = Field(description="of completion tokens", ge=0)
     cached: float | None = Field(default=None, description="of prompt tokens that a cache had; None: as other prompt tokens", ge=0)
     cache_write: float | None = Field(default=None, description="of those that were written to one; None: as other prompt tokens", ge=0)
 

@@ -22,7 +22,7 @@ class CrossEncoderConfig(Recipe):
 
     model: str = Field(description="a cross-encoder with one label, such as BAAI/bge-reranker-base")
     max_length: int | None = Field(default=None, description="tokens read of a query and a text; by default the model's limit", ge=1)
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    dtype: Literal["float32", "bfloat16", "float16"] = Field(default="float32", description="of weights and computation")
     device: str | None = Field(default=None, description="cpu, cuda or cuda:1; by default a GPU if there is one")
     batch_size: int = Field(default=32, description="pairs scored at once", ge=1)
 

@@ -18,7 +18,7 @@ class ConnectionOptions(RequestOptions):
 
     SEARCH_ONLY: ClassVar[frozenset[str]] = RequestOptions.SEARCH_ONLY | {"url", "user_env", "password_env", "api_key_env"}
 
-    url: str = Field(default="http://127.0.0.1:9200", pattern=r"^https?://")
+    url: str = Field(default="http://127.0.0.1:9200", description="the server", pattern=r"^https?://")
     user_env: str = Field(default="OPENSEARCH_USER", description="environment variable that holds the user, if the engine has users")
     password_env: str = Field(default="OPENSEARCH_PASSWORD", description="environment variable that holds the user's password")
     api_key_env: str = Field(default="OPENSEARCH_API_KEY", description="environment variable that holds a key, used instead of a user")

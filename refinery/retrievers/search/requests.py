@@ -22,9 +22,9 @@ class RequestOptions(IndexOptions):
 
     SEARCH_ONLY: ClassVar[frozenset[str]] = frozenset({"timeout_seconds", "tries", "queries_per_request", "requests_at_once"})
 
-    timeout_seconds: float = Field(default=60, gt=0)
+    timeout_seconds: float = Field(default=60, description="time limit of one request", gt=0)
     tries: int = Field(default=3, description="tries per request; the wait doubles before each retry", ge=1)
-    queries_per_request: int = Field(default=64, ge=1)
+    queries_per_request: int = Field(default=64, description="most queries that share a request", ge=1)
     requests_at_once: int = Field(default=4, description="requests under way at the same time", ge=1)
 
 
