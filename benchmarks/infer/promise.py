@@ -2,8 +2,8 @@
 
     python -m benchmarks.infer.promise runs/x/validation runs/x/test --risk 0.2
 
-In each draw, one part decides the confidences, one tests the promise, and the third shows whether it is kept. Prints one JSON object: in how
-many draws a promise was made and kept, the mean share of wrong answers and of questions answered, and how good the confidences are.
+In each draw, one part decides the confidences, one tests the promise, and the third shows whether it is kept. Prints one JSON object: in
+how many draws a promise was made and kept, the mean share of wrong answers and of questions answered, and how good the confidences are.
 """
 
 import argparse
