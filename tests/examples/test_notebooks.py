@@ -1,5 +1,6 @@
-"""The notebooks: each cell, run in order from an empty folder, prints what the notebook shows below it."""
+"""The notebooks: each cell, run in order from an empty folder, prints and shows what the notebook has below it."""
 
+import ast
 import asyncio
 import contextlib
 import io
@@ -21,17 +22,21 @@ def test_a_notebook_prints_what_it_shows(path, tmp_path, monkeypatch):
     assert asyncio.run(run_cells(cells)) == [shown(cell) for cell in cells]
 
 
-async def run_cells(cells: list[dict[str, Any]]) -> list[str]:
-    """What each cell prints, on an event loop, as Jupyter runs them."""
+async def run_cells(cells: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """What each cell prints, and the HTML of its last value, on an event loop, as Jupyter runs them."""
     namespace: dict[str, Any] = {}
-    return [printed("".join(cell["source"]), namespace) for cell in cells]
+    return [run_cell("".join(cell["source"]), namespace) for cell in cells]
 
 
-def printed(source: str, namespace: dict[str, Any]) -> str:
+def run_cell(source: str, namespace: dict[str, Any]) -> tuple[str, str]:
+    body = ast.parse(source).body
+    last = ast.Expression(body.pop().value) if isinstance(body[-1], ast.Expr) else ast.Expression(ast.Constant(None))
     with contextlib.redirect_stdout(io.StringIO()) as output:
-        exec(source, namespace)
-    return output.getvalue()
+        exec(compile(ast.Module(body, []), "cell", "exec"), namespace)
+        value = eval(compile(ast.fix_missing_locations(last), "cell", "eval"), namespace)
+    return output.getvalue(), value._repr_html_() if hasattr(value, "_repr_html_") else ""
 
 
-def shown(cell: dict[str, Any]) -> str:
-    return "".join(line for output in cell["outputs"] if output.get("name") == "stdout" for line in output["text"])
+def shown(cell: dict[str, Any]) -> tuple[str, str]:
+    printed = "".join(line for output in cell["outputs"] if output.get("name") == "stdout" for line in output["text"])
+    return printed, "".join(line for output in cell["outputs"] for line in output.get("data", {}).get("text/html", []))

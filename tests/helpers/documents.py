@@ -5,5 +5,5 @@ from pathlib import Path
 PROJECT = Path(__file__).parents[2]
 # Their commands work after the demo.
 GUIDES = [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *sorted((PROJECT / "docs").rglob("*.md"))]
-OTHERS = [PROJECT / name for name in ("CHANGELOG.md", "benchmarks/README.md", "accelerate_configs/README.md")]
+OTHERS = [PROJECT / name for name in ("AGENTS.md", "CHANGELOG.md", "SECURITY.md", "benchmarks/README.md", "accelerate_configs/README.md")]
 DOCUMENTS = [*GUIDES, *OTHERS, *sorted((PROJECT / "recipes").glob("*/README.md"))]

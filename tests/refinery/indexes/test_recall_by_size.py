@@ -118,7 +118,7 @@ def test_nothing_to_compare_is_refused(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_bm25_finds_on_real_documents_what_the_readme_says(tmp_path):
+def test_bm25_finds_on_real_documents_what_the_page_says(tmp_path):
     """One Markdown document for each title of the real passages."""
     texts: dict[str, list[str]] = {}
     for passage in iter_passages(REAL / "passages.jsonl"):
@@ -127,9 +127,9 @@ def test_bm25_finds_on_real_documents_what_the_readme_says(tmp_path):
         (tmp_path / f"{number:05d}.md").write_text(f"# {title}\n\n{' '.join(parts)}\n", encoding="utf-8")
     named = [f"{reader}={path}" for reader in ("hotpotqa", "two_wiki", "musique") for path in sorted((REAL / reader).iterdir())]
     sought = sought_in_supporting(read_named_questions(named), {})
-    readme = (PROJECT / "recipes" / "retrieval" / "README.md").read_text(encoding="utf-8")
+    page = (PROJECT / "docs" / "results" / "retrieval.md").read_text(encoding="utf-8")
     for recall in measure_sizes(
         tmp_path, RetrieverConfig(), sought, [SplitSettings(), SplitSettings(words_per_passage=200)], Cutoffs([5], [500])
     ):
         settings = f"| {recall.settings.words_per_passage} | {recall.settings.overlap_words} | {recall.num_passages:,} |"
-        assert f"{settings} {100 * recall.by_hits[5]:.1f} | {100 * recall.by_words[500]:.1f} |" in readme.replace("**", "")
+        assert f"{settings} {100 * recall.by_hits[5]:.1f} | {100 * recall.by_words[500]:.1f} |" in page.replace("**", "")
