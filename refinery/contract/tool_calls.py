@@ -39,7 +39,10 @@ def read_calls(turn: str, template: ToolTemplate | None = None) -> list[SearchCa
     try:
         if exact:
             return [_search(SEARCH, {"kind": exact[0], "query": exact[1]})]
-        return [_search(name, arguments) for name, arguments in _calls(turn[:_LONGEST_CALL])]
+        calls = [_search(name, arguments) for name, arguments in _calls(turn[:_LONGEST_CALL])]
+        if not calls and template and template.begins_search(turn):
+            raise ValueError("it begins a call and does not go on as one")
+        return calls
     except (ValueError, SyntaxError, RecursionError) as error:
         raise MalformedCallError(str(error).split("\n")[0][:200]) from None
 

@@ -99,6 +99,11 @@ class ToolTemplate:
             return None
         return kind.strip(), self._read(rest.removesuffix(after).strip())
 
+    def begins_search(self, turn: str) -> bool:
+        """Whether a turn begins as this template's calls do."""
+        before = self._literals()[0].strip()
+        return bool(before) and turn.strip().startswith(before)
+
     def read_query(self, written: str) -> str:
         """The query at the beginning of what the model wrote after `opening`, which may be cut."""
         after = self._literals()[2].strip()

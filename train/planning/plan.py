@@ -16,6 +16,7 @@ from refinery.runtime.forecast import Expected, Forecast
 from train.families.vocabulary import control_tokens_of, extend_tokenizer
 from train.launch.launch import Launch, launch_from_env, launch_of, read_accelerate_config
 from train.method import load_family, method_of
+from train.planning.base import base_lines
 from train.planning.duration import CARD, MEASURED, time_of_a_token
 from train.planning.memory import HostMemory, MemoryEstimate, Parameters, estimate, host_memory
 from train.recipe import TrainRecipe
@@ -47,7 +48,7 @@ def plan_lines(recipe: TrainRecipe, launch: Launch) -> list[str]:
     """The plan of a run under a launch, as lines. Raises RecipeError for a combination that is refused, and as reading the data would."""
     check_support(recipe, launch={launch.sharding, *launch.traits})
     if plan := method_of(recipe).plan:
-        return plan(recipe, launch)
+        return [*plan(recipe, launch), *base_lines(recipe)]
     work = plan_work(recipe, launch)
     length = recipe.max_length if recipe.packing or not work.counted else work.longest
     target_length = 0 if recipe.family != "seq2seq" else work.longest_target if work.counted else length
@@ -55,7 +56,7 @@ def plan_lines(recipe: TrainRecipe, launch: Launch) -> list[str]:
     parameters, memory = estimate(shown, launch, length=length, target_length=target_length)
     host = host_line(host_memory(shown, launch, parameters, memory), launch)
     lines = [*_work_lines(work, recipe, launch), parameters_line(parameters), *memory_lines(memory, shown, launch, length), *why, host]
-    return [*lines, *_layer_lines(recipe), *_time_lines(shown, work, parameters, launch)]
+    return [*lines, *_layer_lines(recipe), *_time_lines(shown, work, parameters, launch), *base_lines(recipe)]
 
 
 def _decided(recipe: TrainRecipe, launch: Launch, length: int, target_length: int) -> tuple[TrainRecipe, list[str]]:

@@ -26,8 +26,8 @@ def check_decoder(config: "PreTrainedConfig", *, path: str) -> None:
     reason = _why_not(config)
     if reason:
         raise CheckpointError(
-            f"{path}: {config.model_type} {reason}, which cannot be decoded here. Serve it (vLLM) and name the server as the recipe's "
-            "`endpoint`, or use a decoder with attention in every layer, such as Llama, Qwen3 or Gemma 3."
+            f"{path}: {config.model_type} {reason}, which cannot be decoded here. Set `engine: vllm`, or serve it and name the server as "
+            "the recipe's `endpoint`, or use a decoder with attention in every layer, such as Llama, Qwen3 or Gemma 3."
         )
 
 

@@ -11,6 +11,8 @@ from refinery.contract.segments import IGNORED_LABEL, encode
 from refinery.contract.tool_calls import MalformedCallError, read_calls
 from refinery.contract.tool_template import tool_template
 from refinery.errors import CheckpointError, RecordError
+from refinery.llms.weights.checkpoint import load_tokenizer
+from refinery.runtime.recipes.shipped_files import DEMO_CHECKPOINT, shipped
 
 HOSTILE = [
     'Who "is" it?', "it's \\ a", "a\tb", "é 中文 \u202e", "{", '{"name": "search"}', "</parameter>", "<tool>", "&lt;b&gt;", "\\n",
@@ -171,3 +173,12 @@ def test_calls_are_read_in_the_syntax_of_each_family(turn, calls):
 def test_a_call_that_cannot_be_read_is_a_fault_and_no_search(turn, fault):
     with pytest.raises(MalformedCallError, match=fault):
         read_calls(turn, tool_template(tool_tokenizer("qwen2_5")))
+
+
+def test_a_turn_that_begins_a_call_in_the_templates_own_words_is_no_answer():
+    tokenizer = load_tokenizer(str(shipped(DEMO_CHECKPOINT)), str(shipped("recipes/demo/tools.jinja")))
+    template = tool_template(tokenizer)
+    assert read_calls("<search decompose> Who wrote Dune?</s>", template) == [SearchCall("decompose", "Who wrote Dune?")]
+    assert read_calls("Answer: <search decompose></s>", template) == []
+    with pytest.raises(MalformedCallError, match="begins a call and does not go on as one"):
+        read_calls("<search rewrite> 1928 or <search decompose> Dune</s>", template)

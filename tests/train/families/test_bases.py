@@ -5,14 +5,21 @@ import json
 import pytest
 import torch
 from helpers.family_rows import ROWS, recipe_values
+from helpers.tiny_llama import saved_llama
+from helpers.tool_templates import tool_tokenizer
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from refinery.contract.records import write_records
 from refinery.errors import CheckpointError, RecipeError
+from train.planning.base import base_lines
 from train.recipe import TrainRecipe
 from train.run import run
 
-HYBRID = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+SHAPE = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+LINEAR = {"layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 2, "linear_num_value_heads": 2, "head_dim": 8}
+LINEAR |= {"linear_key_head_dim": 8, "linear_value_head_dim": 8}
+EXPERTS = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}
+HYBRIDS = {"lfm2": {"layer_types": ["conv", "full_attention"]}, "qwen3_next": LINEAR | EXPERTS, "qwen3_5_text": LINEAR}
 
 
 @pytest.fixture
@@ -25,21 +32,42 @@ def recipe(tmp_path, tiny_bases):
     return build
 
 
+def saved_hybrid(folder, kind, tokenizer) -> str:
+    """A base with convolutions or linear attention beside attention, which our engine does not decode."""
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(kind, **SHAPE | HYBRIDS[kind], vocab_size=len(tokenizer))
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
 @pytest.fixture
 def hybrid(tmp_path, tiny_tokenizer):
-    """A base with convolutions beside attention, which our engine does not decode."""
-    config = AutoConfig.for_model("lfm2", **HYBRID, layer_types=["conv", "full_attention"], vocab_size=len(tiny_tokenizer))
-    torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "hybrid")
-    tiny_tokenizer.save_pretrained(tmp_path / "hybrid")
-    return str(tmp_path / "hybrid")
+    return saved_hybrid(tmp_path / "hybrid", "lfm2", tiny_tokenizer)
 
 
 def test_a_hybrid_is_trained_and_said_to_be_served_elsewhere(recipe, hybrid, caplog):
     with caplog.at_level("INFO"):
         assert run(recipe(base=hybrid), resume=False)["steps"] == 1
     assert "it is trained here and not decoded" in caplog.text
-    assert "Serve it (vLLM)" in caplog.text
+    assert "Set `engine: vllm`, or serve it and name the server as the recipe's `endpoint`" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["qwen3_next", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("lfm2", "qwen3_5_text"))])
+def test_a_hybrid_learns_tool_calls_in_its_own_template(recipe, tmp_path, kind):
+    base = saved_hybrid(tmp_path / "hybrid", kind, tool_tokenizer("qwen2_5"))
+    assert run(recipe(base=base, format="tools", max_length=2048), resume=False)["train_loss_query"] > 0
+
+
+def test_a_dry_run_says_what_a_hybrid_is_good_for(recipe, hybrid):
+    uses, *reasons = base_lines(recipe(base=hybrid))
+    assert uses == "base         lfm2: train yes, decode no, tree decode no, merge yes, tool calls no"
+    assert [reason.partition(":")[0].strip() for reason in reasons] == ["no decode, tree decode", "no tool calls"]
+
+
+def test_a_dry_run_says_what_a_plain_decoder_with_a_template_is_good_for(recipe, tmp_path):
+    base = saved_llama(tmp_path / "base", tool_tokenizer("qwen2_5"))
+    assert base_lines(recipe(base=str(base))) == ["base         llama: train yes, decode yes, tree decode yes, merge yes, tool calls yes"]
 
 
 def test_a_hybrid_cannot_be_validated_by_decoding_here(recipe, hybrid, tmp_path):
