@@ -146,32 +146,33 @@ class Pipeline:
         """The usage of `outcome` so far, for finished questions and for open ones."""
         return _sum([self._closed, *list(self._open.values())])
 
-    def session(self, question: Question) -> Session:
-        """A session with which the decoder's steps work on one question; rollouts and judges use one too."""
+    def session(self, question: Question, *, temperature: float | None = None, seed: int | None = None) -> Session:
+        """A session with which the decoder's steps work on one question; rollouts and judges use one too.
+
+        A client's `temperature` replaces the recipe's, and two sessions with the same `seed` draw the same numbers.
+        """
         recipe = self.recipe
+        temperature = recipe.temperature if temperature is None else temperature
         return Session(
             question=_as_read(question),
-            llm=self._sampled(self.llm),
+            llm=_sampled(self.llm, temperature),
             retriever=self.retriever,
             passages_per_query=recipe.passages_per_query,
             adapters=frozenset(recipe.model.adapters),
-            sub_models={role: self._sampled(llm) for role, llm in self.sub_models.items()},
+            sub_models={role: _sampled(llm, temperature) for role, llm in self.sub_models.items()},
             max_new_tokens=recipe.max_new_tokens,
-            temperature=recipe.temperature,
+            temperature=temperature,
             keep_prompts=recipe.keep_prompts,
             answer_style=recipe.answer_style,
-            usage=Usage(question_id=question.id, random=self._numbers(question)),
+            usage=Usage(question_id=question.id, random=self._numbers(question, temperature, seed)),
             searches=self._searches,
         )
 
-    def _numbers(self, question: Question) -> Random | None:
-        """The random numbers for sampling with a temperature, different for each question and `llm.seed`."""
-        seed = self.recipe.llm.seed if self.recipe.llm else 0
-        return numbers_of(question.id, seed) if self.recipe.temperature else None
-
-    def _sampled(self, llm: LLM) -> LLM:
-        """The model, sampling at the recipe's `temperature`."""
-        return SampledLLM(llm, self.recipe.temperature) if self.recipe.temperature else llm
+    def _numbers(self, question: Question, temperature: float, seed: int | None) -> Random | None:
+        """The random numbers for sampling with a temperature, different for each question and `llm.seed` unless a client gave its seed."""
+        if seed is not None:
+            return numbers_of("seed", seed)
+        return numbers_of(question.id, self.recipe.llm.seed if self.recipe.llm else 0) if temperature else None
 
     async def decode(self, session: Session, question: Question) -> Prediction:
         """Decode the question in a session that `session` has opened for it."""
@@ -199,6 +200,11 @@ class Pipeline:
         """The models behind endpoints, by role; the key of the one that answers is `model`."""
         llms = {"model": self.llm, **self.sub_models}
         return {role: cast(ServedLLM, llms[role]) for role in self.recipe.served}
+
+
+def _sampled(llm: LLM, temperature: float) -> LLM:
+    """The model, sampling at the temperature."""
+    return SampledLLM(llm, temperature) if temperature else llm
 
 
 def _as_read(question: Question) -> Question:

@@ -1,5 +1,6 @@
 """Errors in the form that OpenAI's clients raise."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -18,6 +19,15 @@ class ApiError(Exception):
         kinds = {401: "authentication_error", 429: "rate_limit_error"}
         kind = kinds.get(status, "invalid_request_error" if status < 500 else "server_error")
         self.body = {"error": {"message": message, "type": kind, "param": parameter, "code": code}}
+
+    def renamed(self, names: Mapping[str, str]) -> "ApiError":
+        """The error with the names that an endpoint's own requests have for keys, here and where the message begins with one."""
+        message, error = str(self), self.body["error"]
+        key, dot, rest = (error["param"] or "").partition(".")
+        if key not in names:
+            return self
+        message = names[key] + message.removeprefix(key) if message.startswith(key) else message
+        return ApiError(self.status, message, code=error["code"], parameter=f"{names[key]}{dot}{rest}")
 
 
 async def _tell(request: Request, error: Exception) -> Response:

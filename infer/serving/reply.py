@@ -1,16 +1,16 @@
-"""Write a prediction as a chat completion, or as server-sent events: what the decoder does while it works, and at the end its answer."""
+"""What clients get of a prediction, whole or as server-sent events while the decoder works; `formats` has what endpoints make of it."""
 
 import asyncio
 import json
 import re
-import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 from infer.prompt_fitting import fit_text
+from infer.serving.annotations import Annotation, annotations
 from infer.serving.errors import ApiError
-from infer.serving.request import ChatBody
+from infer.serving.request import ChatBody, Json
 from infer.serving.sources import sources
 from infer.steps.cited_answer import is_answered
 from refinery.contract.tokenizer import Tokenizer
@@ -46,21 +46,66 @@ class Shown:
     abstaining: str = ""
 
 
-def completion(request: ChatBody, prediction: Prediction, shown: Shown) -> dict[str, Any]:
-    """The whole reply. Its extension `refinery` says whether the question is `answered`, and holds trace, paths, selections and cost."""
-    content, finish_reason = _content(request, prediction, shown)
-    message = {"role": "assistant", "content": content, "refusal": None}
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason}
-    return _head(request, prediction.question_id, "chat.completion") | {
-        "choices": [choice],
-        "usage": _usage(prediction),
-        "refinery": _extension(request, prediction),
-    }
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a client gets of a prediction, whatever the format: its text, why it ends, what it rests on and what it cost.
+
+    The extension `refinery` says whether the question is `answered`, and holds trace, paths, selections and cost.
+    """
+
+    text: str
+    finish_reason: Literal["stop", "length", "content_filter"]
+    annotations: list[Annotation]
+    prompt_tokens: int
+    completion_tokens: int
+    extension: dict[str, Any]
+
+    @classmethod
+    def of(cls, request: ChatBody, prediction: Prediction, shown: Shown) -> "Answer":
+        """The answer within the client's limits. Its tokens are those that all calls of the decoder read and wrote."""
+        text, finish_reason = _content(request, prediction, shown)
+        cost = prediction.cost
+        return cls(
+            text, finish_reason, annotations(prediction, text), cost.prefill_tokens, cost.decode_tokens, _extension(request, prediction)
+        )
+
+
+class Format(Protocol):
+    """How one endpoint writes an answer: whole, or as the events of a stream. One object serves one request."""
+
+    id_prefix: ClassVar[str]
+    last_event: ClassVar[str]
+
+    def __init__(self, request: ChatBody, reply_id: str) -> None: ...
+
+    def whole(self, answer: Answer) -> Json:
+        """The reply to a client that does not stream."""
+        ...
+
+    def opening(self) -> Iterable[Json]:
+        """The events before the answer is known."""
+        ...
+
+    def text(self, text: str) -> Iterable[Json]:
+        """The events of a part of the answer."""
+        ...
+
+    def step(self, line: str) -> Iterable[Json]:
+        """The events that tell a step; none where the format has no place for it."""
+        ...
+
+    def closing(self, answer: Answer) -> Iterable[Json]:
+        """The events after the answer's last part."""
+        ...
+
+    def failed(self, error: ApiError) -> Iterable[Json]:
+        """The events of a stream that ends without an answer."""
+        ...
 
 
 async def events(
+    form: Format,
     body: ChatBody,
-    completion_id: str,
     answering: "asyncio.Future[Prediction]",
     happened: "asyncio.Queue[Happened]",
     shown: Shown,
@@ -69,17 +114,18 @@ async def events(
     connection open, and at the end what is left of the answer."""
     told = ""
     try:
-        yield _opening_chunk(body, completion_id)
+        yield _lines(form.opening())
         async for one in _until_done(happened):
             if isinstance(one, str):
                 told += one
-                yield _text_chunk(body, completion_id, one)
+                yield _lines(form.text(one))
             else:
-                yield _step_chunk(body, completion_id, one) if one else ": thinking\n\n"
-        for event in _closing_chunks(body, answering.result(), shown, told):
-            yield event
+                yield _lines(form.step(step_line(one))) if one else ": thinking\n\n"
+        answer = Answer.of(body, answering.result(), shown)
+        yield _lines(form.text(answer.text.removeprefix(told)))
+        yield _lines(form.closing(answer)) + form.last_event
     except ApiError as error:
-        yield _event(error.body)
+        yield _lines(form.failed(error))
     finally:
         answering.cancel()
 
@@ -96,31 +142,6 @@ async def _until_done(happened: "asyncio.Queue[Happened]") -> AsyncIterator[Happ
             if one is None:
                 return
             yield one
-
-
-def _opening_chunk(request: ChatBody, completion_id: str) -> str:
-    """The first event of a stream, which is sent before the answer is known."""
-    return _event(_chunk(request, completion_id, {"role": "assistant", "content": ""}))
-
-
-def _text_chunk(request: ChatBody, completion_id: str, text: str) -> str:
-    return _event(_chunk(request, completion_id, {"content": text}))
-
-
-def _step_chunk(request: ChatBody, completion_id: str, step: TraceStep) -> str:
-    """An event that tells a step; interfaces show `reasoning_content` apart from the answer."""
-    return _event(_chunk(request, completion_id, {"reasoning_content": step_line(step)}))
-
-
-def _closing_chunks(request: ChatBody, prediction: Prediction, shown: Shown, told: str) -> Iterator[str]:
-    """The events that end a stream: the answer after what is `told` of it, the extension, and usage if requested."""
-    completion_id = prediction.question_id
-    content, finish_reason = _content(request, prediction, shown)
-    yield _text_chunk(request, completion_id, content.removeprefix(told))
-    yield _event(_chunk(request, completion_id, {}, finish_reason=finish_reason) | {"refinery": _extension(request, prediction)})
-    if request.stream_options and request.stream_options.include_usage:
-        yield _event(_head(request, completion_id, "chat.completion.chunk") | {"choices": [], "usage": _usage(prediction)})
-    yield "data: [DONE]\n\n"
 
 
 def step_line(step: TraceStep) -> str:
@@ -152,13 +173,14 @@ def _shortened(text: str) -> str:
 
 
 def _content(request: ChatBody, prediction: Prediction, shown: Shown) -> tuple[str, Literal["stop", "length", "content_filter"]]:
-    """The answer, cut to the client's limit, with its sources below if they are wanted; and whether it was cut, or withheld."""
+    """The answer, cut at the client's stops and limit, with its sources below if they are wanted; and whether it was cut, or withheld."""
     if prediction.has_refusal and not is_answered(prediction):
         return prediction.answer, "content_filter"
     if prediction.abstained and prediction.citations is None:
         return shown.abstaining, "stop"
-    answer = _cut(prediction.answer, request.limit, shown.tokenizer)
-    return answer + (sources(prediction) if shown.with_sources else ""), "stop" if answer == prediction.answer else "length"
+    stopped = min((prediction.answer.partition(text)[0] for text in request.stops), key=len, default=prediction.answer)
+    answer = _cut(stopped, request.limit, shown.tokenizer)
+    return answer + (sources(prediction) if shown.with_sources else ""), "stop" if answer == stopped else "length"
 
 
 def _cut(answer: str, limit: int | None, tokenizer: Tokenizer | None) -> str:
@@ -171,26 +193,13 @@ def _cut(answer: str, limit: int | None, tokenizer: Tokenizer | None) -> str:
     return answer if len(ends) <= limit else answer[: ends[limit - 1]]
 
 
-def _head(request: ChatBody, completion_id: str, kind: str) -> dict[str, Any]:
-    return {"id": completion_id, "object": kind, "created": int(time.time()), "model": request.model}
-
-
-def _chunk(request: ChatBody, completion_id: str, delta: dict[str, str], *, finish_reason: str | None = None) -> dict[str, Any]:
-    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-    return _head(request, completion_id, "chat.completion.chunk") | {"choices": [choice]}
-
-
-def _usage(prediction: Prediction) -> dict[str, int]:
-    """The tokens that all calls of the decoder read and wrote."""
-    read, written = prediction.cost.prefill_tokens, prediction.cost.decode_tokens
-    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
-
-
-def _extension(request: ChatBody, prediction: Prediction) -> dict[str, Any]:
+def _extension(request: ChatBody, prediction: Prediction) -> Json:
     held = json.loads(prediction.model_dump_json(exclude_none=True, exclude={"question_id", "question", "answer"}))
     guess = {"guess": prediction.citations.draft if prediction.citations else prediction.answer} if prediction.abstained else {}
     return held | guess | {"answered": is_answered(prediction), "ignored": request.ignored}
 
 
-def _event(value: dict[str, Any]) -> str:
-    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
+def _lines(events: Iterable[Json]) -> str:
+    """Server-sent events; one with a type is also named by it."""
+    named = ((f"event: {event['type']}\n" if "type" in event else "", event) for event in events)
+    return "".join(f"{name}data: {json.dumps(event, ensure_ascii=False)}\n\n" for name, event in named)

@@ -55,6 +55,8 @@ def build_app(pipelines: Sequence[Pipeline], options: ServeOptions, *, guard: Gu
         Route("/v1/models", service.models),
         Route("/v1/models/{model:path}", service.model),
         Route("/v1/chat/completions", service.chat, methods=["POST"]),
+        Route("/v1/completions", service.completions, methods=["POST"]),
+        Route("/v1/responses", service.responses, methods=["POST"]),
     ]
 
     @contextlib.asynccontextmanager

@@ -14,8 +14,12 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from infer.pipeline import Pipeline
 from infer.recipe import PipelineRecipe
 from infer.serving.errors import ApiError
+from infer.serving.formats import completions, responses
+from infer.serving.formats.chat import ChatFormat
+from infer.serving.formats.completions import CompletionsFormat
+from infer.serving.formats.responses import ResponsesFormat
 from infer.serving.housekeeping import housekeep, task_of
-from infer.serving.reply import Happened, Shown, completion, events
+from infer.serving.reply import Answer, Format, Happened, Shown, events
 from infer.serving.request import ChatBody, parse_body
 from infer.session import Session
 from infer.steps.cited_answer import WRITER
@@ -53,7 +57,7 @@ def model_name(recipe: PipelineRecipe) -> str:
     return recipe.name or recipe.decoder
 
 
-class _Served:
+class Served:
     """A loaded decoder under the name that clients use for it, and how many questions it is answering."""
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -86,6 +90,13 @@ class _Served:
         """Whether the model was trained to follow instructions: it has a chat template, or is a chat endpoint."""
         return self.tokenizer is None or has_template(self.tokenizer)
 
+    def check_seed(self, seed: int | None) -> None:
+        """Raise ApiError (400) for a seed if a model draws from other numbers than those of this process."""
+        recipe = self.pipeline.recipe
+        if seed is not None and (recipe.served or (recipe.llm and recipe.llm.engine != "transformers")):
+            fault = f"seed: has no effect on '{self.name}', which does not draw its tokens with our engine. Leave it out."
+            raise ApiError(400, fault, parameter="seed")
+
     def begin(self) -> None:
         """Count a question. Raises ApiError (429) if there are as many as the recipe allows."""
         if self.in_flight >= self.pipeline.recipe.questions_in_flight:
@@ -99,12 +110,22 @@ class _Served:
             answering.exception()  # retrieve it here, because the client may have disconnected
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question that is being answered, and what a client is told of it meanwhile."""
+
+    question: Question
+    answering: "asyncio.Future[Prediction]"
+    happened: "asyncio.Queue[Happened]"
+    shown: Shown
+
+
 class Service:
     """The request handlers, for decoders whose names differ."""
 
     def __init__(self, pipelines: Sequence[Pipeline], guard: Guard, options: ServeOptions, metrics: ServerMetrics) -> None:
         self._guard, self._options, self._metrics = guard, options, metrics
-        self._served = {served.name: served for served in map(_Served, pipelines)}
+        self._served = {served.name: served for served in map(Served, pipelines)}
         self._started = time.monotonic()
         for name in self._served:
             metrics.count("questions", name, by=0)  # a series that begins at its first question would hide that one
@@ -128,13 +149,34 @@ class Service:
     async def model(self, request: Request) -> Response:
         """Describe one decoder."""
         self._guard.check(request.headers)
-        return JSONResponse(self._named(request.path_params["model"]).card)
+        return JSONResponse(self.named(request.path_params["model"]).card)
 
     async def chat(self, request: Request) -> Response:
         """Answer the last message in the context of its conversation."""
+        return await self._reply(request, ChatFormat)
+
+    async def completions(self, request: Request) -> Response:
+        """Answer a prompt."""
+        return await self._reply(request, CompletionsFormat, completions.to_chat, completions.NAMES)
+
+    async def responses(self, request: Request) -> Response:
+        """Answer the last item in the context of its conversation."""
+        return await self._reply(request, ResponsesFormat, responses.to_chat, responses.NAMES)
+
+    async def _reply(self, request: Request, kind: type[Format], *reading: Any) -> Response:
+        """Read a request, and answer it in the same format."""
         self._guard.check(request.headers)
-        body = parse_body(await read_json_body(request.headers, request.stream(), most_bytes=_MOST_BODY_BYTES))
-        served, question = self._named(body.model), body.question
+        body = parse_body(await read_json_body(request.headers, request.stream(), most_bytes=_MOST_BODY_BYTES), *reading)
+        asked = self.ask(body, kind.id_prefix)
+        form = kind(body, asked.question.id)
+        if body.stream:
+            return StreamingResponse(events(form, body, asked.answering, asked.happened, asked.shown), media_type="text/event-stream")
+        return JSONResponse(form.whole(Answer.of(body, await _unless_gone(request, asked.answering), asked.shown)))
+
+    def ask(self, body: ChatBody, id_prefix: str) -> Asked:
+        """Begin to answer. Raises ApiError for an unknown model (404), one that is busy (429), and a seed that has no effect (400)."""
+        served, question = self.named(body.model), body.question(id_prefix)
+        served.check_seed(body.seed)
         happened: asyncio.Queue[Happened] = asyncio.Queue()
         served.begin()
         answering = asyncio.ensure_future(self._answer(served, body, question, happened))
@@ -146,13 +188,12 @@ class Service:
             with_sources=self._options.sources or recipe.cited is not None,
             abstaining=recipe.abstain.say if recipe.abstain else "",
         )
-        if body.stream:
-            return StreamingResponse(events(body, question.id, answering, happened, shown), media_type="text/event-stream")
-        return JSONResponse(completion(body, await _unless_gone(request, answering), shown))
+        return Asked(question, answering, happened, shown)
 
-    async def _answer(self, served: _Served, body: ChatBody, question: Question, happened: "asyncio.Queue[Happened]") -> Prediction:
+    async def _answer(self, served: Served, body: ChatBody, question: Question, happened: "asyncio.Queue[Happened]") -> Prediction:
         """The prediction, whose steps and text are put into the queue as they happen. Raises ApiError."""
-        session, task = served.pipeline.session(question), task_of(body.messages) if self._options.housekeeping else None
+        session = served.pipeline.session(question, temperature=body.temperature, seed=body.seed)
+        task = task_of(body.messages) if self._options.housekeeping else None
         try:
             with _counted(self._metrics, served.name, session, is_question=task is None):
                 async with asyncio.timeout(self._options.timeout_seconds):
@@ -176,10 +217,10 @@ class Service:
         loop = asyncio.get_running_loop()
         if self._options.steps:
             session.on_step = lambda step: happened.put_nowait(step) if step.name != WRITER else None
-        if body.stream and body.limit is None:
+        if body.stream and body.limit is None and not body.stops:
             session.on_text = lambda text: loop.call_soon_threadsafe(happened.put_nowait, text)
 
-    def _named(self, name: str) -> _Served:
+    def named(self, name: str) -> Served:
         """The decoder that a client named. Raises ApiError (404)."""
         if name not in self._served:
             names = " or ".join(f"'{name}'" for name in self._served)

@@ -17,7 +17,7 @@ from refinery.runtime.http_checks import Guard
         ({"messages": []}, openai.BadRequestError, "messages"),
         ({"messages": [{"role": "user", "content": "  "}]}, openai.BadRequestError, "not blank"),
         ({"messages": [{"role": "assistant", "content": "Hello."}]}, openai.BadRequestError, "must be from the user"),
-        ({"n": 2}, openai.BadRequestError, "n: Input should be 1"),
+        ({"n": 2}, openai.BadRequestError, "n: is not supported, because a request gets one answer. Leave it out, or set it to 1."),
         ({"max_tokens": 0}, openai.BadRequestError, "max_tokens"),
         ({"logprobs": True}, openai.BadRequestError, "logprobs: is not supported, because a decoder answers in plain text"),
         ({"response_format": {"type": "json_object"}}, openai.BadRequestError, "response_format"),

@@ -53,9 +53,9 @@ def test_what_has_no_effect_is_said(pipeline, served):
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": [{"type": "text", "text": "Who made Cedar Falls?"}]},
     ]
-    reply = ask(served(pipeline), messages=messages, temperature=0.7, tools=[])
+    reply = ask(served(pipeline), messages=messages, reasoning_effort="low", tools=[])
     assert reply.choices[0].message.content == "Cleo Marn"
-    assert reply.refinery["ignored"] == ["temperature", "system messages"]
+    assert reply.refinery["ignored"] == ["reasoning_effort", "system messages"]
 
 
 LIMITS = [

@@ -1,0 +1,1 @@
+"""The formats in which endpoints read a request and write an answer."""
