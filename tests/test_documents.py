@@ -47,13 +47,13 @@ def test_every_link_leads_to_a_file_and_a_heading(document):
 
 
 def test_every_name_of_the_api_pages_exists():
-    pages = [path.read_text(encoding="utf-8") for path in (PROJECT / "docs" / "api").glob("*.md")]
+    pages = [path.read_text(encoding="utf-8") for path in (PROJECT / "docs" / "reference").glob("*.md")]
     for name in re.findall(r"^::: ([\w.]+)", "\n".join(pages), flags=re.MULTILINE):
         assert resolve_name(name), name
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.package)
 def test_the_table_of_parts_says_what_each_kind_declares(kind):
-    row = next(line for line in (PROJECT / "docs" / "api" / "parts.md").read_text().splitlines() if f"| `{kind.package}` |" in line)
+    row = next(line for line in (PROJECT / "docs" / "reference" / "parts.md").read_text().splitlines() if f"| `{kind.package}` |" in line)
     function = f"`{kind.function}({', '.join(kind.parameters)})`" if kind.function else ""
     assert f"| `{kind.attribute}`, a `{kind.declared.__name__}` | {function}".rstrip() in row
