@@ -93,12 +93,13 @@ def parse_body(body: bytes, to_chat: Callable[[Json], Json] | None = None, names
     except ValueError as error:
         raise ApiError(400, f"body: is not JSON ({error})") from None
     try:
-        return _checked(to_chat(values) if to_chat and isinstance(values, dict) else values)
+        return check_body(to_chat(values) if to_chat and isinstance(values, dict) else values)
     except ApiError as error:
         raise error.renamed(names) from None
 
 
-def _checked(values: Any) -> ChatBody:
+def check_body(values: Any) -> ChatBody:
+    """The request of a chat's values. Raises ApiError like `parse_body`."""
     try:
         request = ChatBody.model_validate(values)
     except ValidationError as error:

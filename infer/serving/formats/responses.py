@@ -9,7 +9,7 @@ from infer.serving.errors import ApiError
 from infer.serving.reply import Answer
 from infer.serving.request import ChatBody, Json
 
-NAMES = {"messages": "input", "max_completion_tokens": "max_output_tokens"}
+NAMES = {"messages": "input", "max_completion_tokens": "max_output_tokens", "response_format": "text.format"}
 _PARTS = {"input_text": "text", "output_text": "text"}
 _REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
 # Items of another model's earlier turns, which a decoder does not read.

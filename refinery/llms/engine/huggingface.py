@@ -2,7 +2,7 @@
 
 Requests wait in a batcher. When no new request arrives (every live decoder is waiting), as many requests as the budget allows are
 served as one micro-batch, the longest contexts first, because they are nearest to their end and finished ones need no memory.
-Prefix sharing is in `prefix_tree.py`, batching in `kv.py` and `decoding.py`, loading in `checkpoint.py`.
+Prefix sharing is in `prefix_tree.py`, batching in `kv_storage.py` and `decoding.py`, loading in `checkpoint.py`.
 """
 
 import logging
