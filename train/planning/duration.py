@@ -10,8 +10,8 @@ from train.planning.memory import Parameters
 from train.recipe import TrainRecipe
 
 CARD, MEASURED = "H200", "361 ms for 4,096 tokens of Llama-2-7B"
-# benchmarks/lab/measurements.md: 361 ms for 4,096 tokens in bfloat16, nothing recomputed, layers not fused. With all layers recomputed, a step took
-# 463 ms where it took 311 without.
+# benchmarks/lab/measurements.md: 361 ms for 4,096 tokens in bfloat16, nothing recomputed, layers not fused. With all layers
+# recomputed, a step took 463 ms where it took 311 without.
 _SECONDS, _TOKENS, _RECOMPUTED = 0.361, 4096, 463 / 311
 # Of that model: what its layers hold, and an adapter of rank 64 on all of their linear layers.
 _FROZEN, _ADAPTER = 6_476_271_616, 159_907_840
