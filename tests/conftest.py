@@ -72,9 +72,25 @@ def pytest_collection() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
-        gc.collect()
-        gc.freeze()
+        _freeze()
         gc.enable()
+
+
+_frozen_modules = 0
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Leave libraries that tests imported out of it too."""
+    if len(sys.modules) > _frozen_modules + 500:
+        _freeze()
+
+
+def _freeze() -> None:
+    global _frozen_modules
+    gc.collect()
+    gc.freeze()
+    _frozen_modules = len(sys.modules)
 
 
 def _has_gpu() -> bool:
