@@ -59,7 +59,7 @@ class Server:
 
 def compare(checkpoint: str, *, clients: Sequence[int], tokens: int, rounds: int) -> dict[str, Any]:
     """The figures for each number of clients. The first round warms both servers up and does not count."""
-    with _ours(checkpoint, tokens) as ours, _theirs(checkpoint) as theirs:
+    with _ours(checkpoint, tokens) as ours, transformers_server(checkpoint) as theirs:
         figures: dict[str, Any] = {}
         for count in clients:
             found: dict[str, list[tuple[float, float]]] = {"refinery": [], "transformers": []}
@@ -88,7 +88,8 @@ def _ours(checkpoint: str, tokens: int) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def _theirs(checkpoint: str) -> Iterator[Server]:
+def transformers_server(checkpoint: str) -> Iterator[Server]:
+    """`transformers serve` with a checkpoint in float32 on the CPU."""
     command = [str(Path(sys.executable).with_name("transformers")), "serve", checkpoint, "--device", "cpu", "--dtype", "float32"]
     with _started([*command, "--host", "127.0.0.1"]) as (process, url):
         yield Server(process, url, checkpoint, lambda question: str(render_prompt("answer_direct", question=question)))

@@ -71,7 +71,7 @@ class ToolTemplate:
 
     def opening(self, kind: str) -> list[Segment]:
         """A call up to its query, which forces a search of this kind."""
-        return self._written(self.call[: self.call.index(_QUERY)], {_KIND: kind}, "query")
+        return _joinable(self._written(self.call[: self.call.index(_QUERY)], {_KIND: kind}, "query"))
 
     def closing(self) -> list[Segment]:
         """The end of a call whose query was cut."""
@@ -83,7 +83,7 @@ class ToolTemplate:
 
     def answer_opening(self) -> list[Segment]:
         """What comes before the answer in the model's last turn: nothing in most templates, an empty thought in Qwen3's."""
-        return self._written(self.answer[: self.answer.index(_ANSWER)], {}, "answer")
+        return _joinable(self._written(self.answer[: self.answer.index(_ANSWER)], {}, "answer"))
 
     def evidence(self, text: str) -> list[Segment]:
         """The passages that a search found, up to where the model's next turn begins. Nothing of it is trained."""
@@ -132,6 +132,13 @@ class ToolTemplate:
         of_slots = [contents.get(number, "") for number in range(_ANSWER + 1)]
         segments = filled(pieces, of_slots)
         return [replace(segment, kind=segment.kind if segment.kind == "template" else kind, trained=True) for segment in segments]
+
+
+def _joinable(opening: list[Segment]) -> list[Segment]:
+    """The segments without a last space: in training, it is part of the first token of what follows."""
+    *before, last = opening or [Segment("", "template", token_ids=())]
+    text = last.text if last.kind == "template" else last.text.rstrip(" ")
+    return [*before, *([replace(last, text=text)] if text else [])]
 
 
 _templates: "WeakKeyDictionary[Any, dict[str, ToolTemplate]]" = WeakKeyDictionary()

@@ -175,10 +175,28 @@ def test_a_call_that_cannot_be_read_is_a_fault_and_no_search(turn, fault):
         read_calls(turn, tool_template(tool_tokenizer("qwen2_5")))
 
 
-def test_a_turn_that_begins_a_call_in_the_templates_own_words_is_no_answer():
-    tokenizer = load_tokenizer(str(shipped(DEMO_CHECKPOINT)), str(shipped("recipes/demo/tools.jinja")))
-    template = tool_template(tokenizer)
-    assert read_calls("<search decompose> Who wrote Dune?</s>", template) == [SearchCall("decompose", "Who wrote Dune?")]
-    assert read_calls("Answer: <search decompose></s>", template) == []
+@pytest.fixture
+def plain_words():
+    """The demo's template, whose calls and answers are plain words."""
+    return path_format(load_tokenizer(str(shipped(DEMO_CHECKPOINT)), str(shipped("recipes/demo/tools.jinja"))), "tools")
+
+
+def test_a_turn_that_begins_a_call_in_the_templates_own_words_is_no_answer(plain_words):
+    template = plain_words.template
+    assert read_calls("Question, decompose: Who wrote Dune?</s>", template) == [SearchCall("decompose", "Who wrote Dune?")]
+    assert read_calls("Answer: Question, decompose: Dune</s>", template) == []
     with pytest.raises(MalformedCallError, match="begins a call and does not go on as one"):
-        read_calls("<search rewrite> 1928 or <search decompose> Dune</s>", template)
+        read_calls("Question, rewrite: 1928 or Question, decompose: Dune</s>", template)
+
+
+def test_an_answer_is_read_without_the_words_that_the_template_puts_before_it(plain_words):
+    written = encode(plain_words.template.answering("Lyon"), plain_words.tokenizer).input_ids[1:]  # without a BOS
+    assert plain_words.parse_step(written) == Step(action="answer", text="Lyon")
+
+
+@pytest.mark.parametrize("action", ["rewrite", "answer"])
+def test_what_follows_a_forced_opening_has_the_tokens_of_training(plain_words, action):
+    whole = plain_words.template.answering("Lyon") if action == "answer" else plain_words.template.search(action, "Lyon")
+    ids = encode(whole, plain_words.tokenizer).input_ids
+    opening = encode(plain_words.opening(action), plain_words.tokenizer).input_ids
+    assert ids[: len(opening)] == opening

@@ -1,7 +1,7 @@
 """Parameters that an endpoint's model refuses: found out from its errors, remembered for the run, and then left out or renamed.
 
-Only a parameter that a request can do without is left out: `temperature`, because it is always sent, and `stop`, because a reply is cut
-where it is read. A key that the recipe sets on purpose, such as `top_p`, is never dropped.
+Only a parameter that a request can do without is left out: `temperature`, because it is always sent, `stop`, because a reply is cut
+where it is read, and `tool_choice`, because a call where none is left is found there too. A key that the recipe sets on purpose, such as `top_p`, is never dropped.
 """
 
 import logging
@@ -21,6 +21,7 @@ _REFUSED = re.compile(
 _NAMED = {
     "temperature": re.compile(r"\btemperature\b"),
     "stop": re.compile(r"[\"'`\\]stop[\"'`\\]"),
+    "tool_choice": re.compile(r"\btool_choice\b"),
     "max_tokens": re.compile(r"\bmax_tokens\b"),
     "max_completion_tokens": re.compile(r"\bmax_completion_tokens\b"),
 }
