@@ -1,7 +1,8 @@
 """Parameters that an endpoint's model refuses: found out from its errors, remembered for the run, and then left out or renamed.
 
 Only a parameter that a request can do without is left out: `temperature`, because it is always sent, `stop`, because a reply is cut
-where it is read, and `tool_choice`, because a call where none is left is found there too. A key that the recipe sets on purpose, such as `top_p`, is never dropped.
+where it is read, and `tool_choice`, because a call where none is left is found there too. A key that the recipe sets on purpose, such as
+`top_p`, is never dropped.
 """
 
 import logging
