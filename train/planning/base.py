@@ -1,5 +1,7 @@
 """What can be done with a base: train it, decode it here along a path and in trees, merge its adapter, and write its tool calls."""
 
+from typing import Any
+
 from refinery.contract.tool_template import tool_template
 from refinery.errors import CheckpointError
 from refinery.llms.weights.checkpoint import load_tokenizer
@@ -28,12 +30,12 @@ def base_lines(recipe: TrainSettings) -> list[str]:
     return [f"base         {config.model_type}: {uses}", *(f"  no {of}: {reason}" for reason, of in by_reason.items())]
 
 
-def _not_trained(recipe: TrainSettings, config: object) -> str:
+def _not_trained(recipe: TrainSettings, config: Any) -> str:
     known = type(config) in auto_class(recipe.family)._model_mapping
     return "" if known else f"transformers has no {recipe.family} model of this kind"
 
 
-def _not_decoded(recipe: TrainSettings, config: object) -> str:
+def _not_decoded(recipe: TrainSettings, config: Any) -> str:
     if recipe.family == "classifier":
         return "an encoder writes no text; its labels are read here"
     try:
