@@ -8,19 +8,18 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import contextlib
 import functools
-import gc
 import importlib
 import importlib.metadata
 import json
 import re
 import socket
 import sys
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 import pytest_randomly
 import yaml
+from helpers.garbage import pytest_collection, pytest_runtest_teardown  # noqa: F401 - hooks
 from helpers.tiny_llama import saved_llama, tiny_llama
 from hypothesis import settings
 
@@ -63,34 +62,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if marked and not is_there():
             for item in marked:
                 item.add_marker(pytest.mark.skip(reason=reason))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Collect no garbage meanwhile, and leave a million objects out of it afterwards: every training collects it, in half a second."""
-    gc.disable()
-    try:
-        return (yield)
-    finally:
-        _freeze()
-        gc.enable()
-
-
-_frozen_modules = 0
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown() -> None:
-    """Leave libraries that tests imported out of it too."""
-    if len(sys.modules) > _frozen_modules + 500:
-        _freeze()
-
-
-def _freeze() -> None:
-    global _frozen_modules
-    gc.collect()
-    gc.freeze()
-    _frozen_modules = len(sys.modules)
 
 
 def _has_gpu() -> bool:

@@ -4,13 +4,15 @@ Its log-loss is a proper score, so the probabilities are calibrated where the si
 than a thousand questions decide its few weights, so Newton's method in numpy is all that it needs.
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Self
-
-import numpy as np
+from typing import TYPE_CHECKING, Self
 
 from refinery.contract.records import Record
 from refinery.errors import RecordError
+
+if TYPE_CHECKING:  # it is imported where an estimate is made, because every recipe imports this module
+    import numpy as np
 
 _PENALTIES = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 _FOLDS = 5
@@ -36,6 +38,8 @@ class Estimate(Record):
                 f"{len(rows)} answers, {sum(right)} of them right, are not enough to tell right from wrong ones. Answer more questions:"
                 f" at least {_LEAST}, of both kinds."
             )
+        import numpy as np
+
         names = sorted({name for row in rows for name in row})
         values = np.array([[row.get(name, np.nan) for name in names] for row in rows])
         means = np.nanmean(values, axis=0)
@@ -51,7 +55,7 @@ class Estimate(Record):
         """The probability that an answer with these signals is right."""
         parts = zip(self.signals, self.means, self.deviations, self.weights, strict=True)
         logit = self.bias + sum(weight * (row[name] - mean) / deviation for name, mean, deviation, weight in parts if name in row)
-        return float(1 / (1 + np.exp(-np.clip(logit, -_MOST_LOGIT, _MOST_LOGIT))))
+        return 1 / (1 + math.exp(-min(max(logit, -_MOST_LOGIT), _MOST_LOGIT)))
 
 
 def unseen_probabilities(rows: Sequence[Mapping[str, float]], right: Sequence[bool]) -> list[float]:
@@ -65,20 +69,24 @@ def unseen_probabilities(rows: Sequence[Mapping[str, float]], right: Sequence[bo
     return found
 
 
-def _best_penalty(values: np.ndarray, right: np.ndarray) -> float:
+def _best_penalty(values: "np.ndarray", right: "np.ndarray") -> float:
     """The penalty with the least log-loss on folds that did not decide the weights."""
     return min(_PENALTIES, key=lambda penalty: sum(_loss_of_fold(values, right, penalty, fold) for fold in range(_FOLDS)))
 
 
-def _loss_of_fold(values: np.ndarray, right: np.ndarray, penalty: float, fold: int) -> float:
+def _loss_of_fold(values: "np.ndarray", right: "np.ndarray", penalty: float, fold: int) -> float:
+    import numpy as np
+
     held = np.arange(len(right)) % _FOLDS == fold
     weights = _solved(values[~held], right[~held], penalty)
     logits = np.clip(weights[0] + values[held] @ weights[1:], -_MOST_LOGIT, _MOST_LOGIT)
     return float(np.sum(np.logaddexp(0, logits) - right[held] * logits))
 
 
-def _solved(values: np.ndarray, right: np.ndarray, penalty: float) -> np.ndarray:
+def _solved(values: "np.ndarray", right: "np.ndarray", penalty: float) -> "np.ndarray":
     """The bias, which is not penalized, and the weights, by Newton's method."""
+    import numpy as np
+
     inputs = np.column_stack([np.ones(len(values)), values])
     ridge = np.diag([1e-6, *[penalty] * values.shape[1]])
     weights = np.zeros(inputs.shape[1])

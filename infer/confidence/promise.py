@@ -8,11 +8,13 @@ correction (fixed-sequence testing; Angelopoulos et al. 2021, "Learn then Test",
 import math
 from collections.abc import Sequence
 from functools import cache
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from refinery.contract.records import Record
 from refinery.errors import UnreachedError
+
+if TYPE_CHECKING:  # it is imported where a promise is made, because every recipe imports this module
+    import numpy as np
 
 _COVERAGES = [share / 40 for share in range(1, 41)]  # of the answers that decide the order
 _MOST_QUESTIONS = 1_000_000
@@ -67,13 +69,17 @@ def upper_bound(wrong: int, answered: int, confidence: float) -> float:
 
 def _at_most(wrong: int, answered: int, share: float) -> float:
     """The probability of at most so many wrong answers."""
+    import numpy as np
+
     counts = np.arange(wrong + 1)
     return float(np.exp(_log_ways(answered)[: wrong + 1] + counts * math.log(share) + (answered - counts) * math.log1p(-share)).sum())
 
 
 @cache
-def _log_ways(answered: int) -> np.ndarray:
+def _log_ways(answered: int) -> "np.ndarray":
     """The logarithm of the number of ways to choose each number of answers."""
+    import numpy as np
+
     factorials = np.cumsum(np.log(np.maximum(np.arange(answered + 1), 1)))
     return factorials[-1] - factorials - factorials[::-1]
 
