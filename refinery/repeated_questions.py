@@ -7,9 +7,8 @@ from operator import itemgetter
 from sys import intern
 from typing import Generic, TypeVar
 
-from refinery.similar_texts import SimilarTexts
+from refinery.similar_texts import SimilarTexts, words_of
 from refinery.text import normalize_answer
-from refinery.unspaced import pairs_apart
 
 T = TypeVar("T")
 _WORD = re.compile(r"\w+")
@@ -38,7 +37,7 @@ class AskedQuestions(Generic[T]):
         normalized = normalize_answer(text)
         asked = _Asked(len(self._by_text), item, _names(text))
         self._by_text[normalized] = item
-        self._similar.add(frozenset(pairs_apart(normalized).split()), asked)
+        self._similar.add(words_of(text), asked)
 
     def same(self, text: str) -> T | None:
         """The item of the question with the same text, if there is one."""
@@ -46,7 +45,7 @@ class AskedQuestions(Generic[T]):
 
     def nearly_the_same(self, text: str) -> T | None:
         """The item of the first question that is nearly the same."""
-        names, words = _names(text), frozenset(pairs_apart(normalize_answer(text)).split())
+        names, words = _names(text), words_of(text)
         similar = [asked for asked in self._similar.similar(words) if asked.names == names]
         first = min(similar, key=lambda asked: asked.number, default=None)
         return first and first.item

@@ -6,6 +6,9 @@ from itertools import chain
 from sys import intern
 from typing import Generic, TypeVar
 
+from refinery.text import normalize_answer
+from refinery.unspaced import pairs_apart
+
 T = TypeVar("T")
 
 
@@ -56,3 +59,8 @@ class SimilarTexts(Generic[T]):
     def _rarest(self, words: Collection[str]) -> list[str]:
         shared_at_least = -(-4 * len(words) // 5)
         return sorted(words, key=lambda word: (self._frequency.get(word, 0), word))[: len(words) - shared_at_least + 1]
+
+
+def words_of(text: str) -> frozenset[str]:
+    """The words of a text by which it is compared with others: normalized as answers are, pairs of letters in scripts without spaces."""
+    return frozenset(pairs_apart(normalize_answer(text)).split())

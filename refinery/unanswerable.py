@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from refinery.contract.records import Passage, Question
 from refinery.errors import RecordError
 from refinery.runtime.files.fingerprint import id_number
-from refinery.similar_texts import SimilarTexts
-from refinery.text import normalize_answer
-from refinery.unspaced import pairs_apart
+from refinery.similar_texts import SimilarTexts, words_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ def without_support(questions: Sequence[Question], share: float, corpus: Sequenc
         for name in question.supporting or ():
             gone.add(name)
             if passage := own.get(name) or known.get(name):
-                texts.add(_words(passage), name)
+                texts.add(words_of(passage.text), name)
             taken.update(other.id for other in (asking[name] if corpus else [question]))
     left = [passage for passage in corpus if not _is_gone(passage, gone, texts)]
     return Unanswerable([_made(question, question.id in taken, gone, texts) for question in questions], left)
@@ -60,8 +58,4 @@ def _made(question: Question, is_taken: bool, gone: set[str], texts: SimilarText
 
 
 def _is_gone(passage: Passage, gone: Iterable[str], texts: SimilarTexts[str]) -> bool:
-    return passage.id in gone or next(iter(texts.similar(_words(passage))), None) is not None
-
-
-def _words(passage: Passage) -> frozenset[str]:
-    return frozenset(pairs_apart(normalize_answer(passage.text)).split())
+    return passage.id in gone or next(iter(texts.similar(words_of(passage.text))), None) is not None

@@ -17,9 +17,8 @@ from distill.label_task import LabeledRows, Pair
 from distill.recipe import DistillRecipe
 from refinery.contract.records import Passage, read_records, write_records
 from refinery.questions.base import iter_questions
-from refinery.similar_texts import SimilarTexts
+from refinery.similar_texts import SimilarTexts, words_of
 from refinery.text import normalize_answer
-from refinery.unspaced import pairs_apart
 
 Turns = Callable[[Sequence[Sequence[Pair]]], Iterable[Pair]]
 _COPY = Path("examples") / "rows.jsonl"  # the copy's place in a run
@@ -45,7 +44,7 @@ class Examples:
         self._same: dict[str, set[int]] = {}
         for number, one in enumerate(labeled):
             for text in one.texts:
-                self._near.add(_words(text), number)
+                self._near.add(words_of(text), number)
             for key in (*map(normalize_answer, one.texts), *map(_id_key, one.ids)):
                 self._same.setdefault(key, set()).add(number)
         self._search = _bm25(["\n".join(one.texts) for one in labeled]) if choose == "similar" else None
@@ -60,7 +59,7 @@ class Examples:
 
     def _chosen(self, row_id: str, *texts: str) -> tuple[Pair, ...]:
         barred = set[int]().union(*(self._same.get(key, ()) for key in (_id_key(row_id), *map(normalize_answer, texts))))
-        barred.update(number for text in texts for number in self._near.similar(_words(text)))
+        barred.update(number for text in texts for number in self._near.similar(words_of(text)))
         chosen = list(
             islice((number for number in self._ranked("\n".join(texts), self._count + len(barred)) if number not in barred), self._count)
         )
@@ -140,7 +139,7 @@ def _usable(rows: Sequence[Any], recipe: DistillRecipe, shown_as: LabeledRows) -
     """The rows that may be shown, whose questions are in no evaluation set."""
     held_out = _held_out(recipe)
     for row in shown_as.usable(rows, recipe):
-        if not any(True for _ in held_out.similar(_words(shown_as.key(row)[1]))):
+        if not any(True for _ in held_out.similar(words_of(shown_as.key(row)[1]))):
             yield row
 
 
@@ -158,12 +157,8 @@ def _held_out(recipe: DistillRecipe) -> SimilarTexts[None]:
     """The words of the questions that must not be shown."""
     held_out: SimilarTexts[None] = SimilarTexts()
     for question in iter_questions(recipe.evaluation_sets, reader=recipe.reader):
-        held_out.add(_words(question.text), None)
+        held_out.add(words_of(question.text), None)
     return held_out
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(pairs_apart(normalize_answer(text)).split())
 
 
 def _id_key(question_id: str) -> str:

@@ -37,6 +37,8 @@ def _print_threshold(arguments: argparse.Namespace) -> None:
 
     if not arguments.labels:
         raise RecipeError("--role: needs --labels FILE, the labels on which the threshold is chosen.")
+    if arguments.risk is not None:
+        raise RecipeError("--risk: is about the answers of a run, and --role about a judge. Give one of the two.")
     recipe = load_pipeline_recipe(enter_project(arguments.recipe))
     found = calibrate(recipe, arguments.role, arguments.labels, precision=arguments.precision)
     print(
@@ -52,5 +54,7 @@ def _print_confidence(arguments: argparse.Namespace) -> None:
     for name in ("risk", "confidence"):
         if (share := getattr(arguments, name)) is not None and not 0 < share < 1:
             raise RecipeError(f"--{name}: is {share:g}. Give a share between 0 and 1, such as {0.1 if name == 'risk' else 0.95}.")
+    if Path(arguments.recipe).is_file():
+        raise RecipeError(f"{arguments.recipe}: is a file. Name a judge of this recipe with --role, or the folder of a finished infer run.")
     made = calibrate_run(Path(arguments.recipe), risk=arguments.risk, confidence=arguments.confidence)
     print(shown_measures(made))

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError
 from infer.confidence.estimate import Estimate
 from infer.confidence.promise import Promise
 from infer.confidence.signals import signals
-from infer.steps.cited_answer import states_answer
+from infer.steps.cited_answer import SAID_WITHOUT_ANSWER, states_answer
 from refinery.contract.records import Record
 from refinery.contract.trace import Prediction
 from refinery.errors import RecordError
@@ -22,7 +22,7 @@ class Abstain(Recipe):
     below: float | None = Field(
         default=None, description="abstain below this confidence; by default below the threshold of the file's promise", ge=0, le=1
     )
-    say: str = Field(default="The documents do not answer this question.", description="what a server says instead of the answer")
+    say: str = Field(default=SAID_WITHOUT_ANSWER, description="what a server says instead of the answer")
 
 
 class Calibration(Record):

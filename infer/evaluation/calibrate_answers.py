@@ -35,6 +35,8 @@ def calibrate_run(run: Path, *, risk: float | None, confidence: float) -> Calibr
     Writes CALIBRATION_FILE into the run. Raises RecordError for too few answers, and UnreachedError for a promise that cannot be kept.
     """
     stored = open_stored(run)
+    if stored.recipe.cited:
+        raise RecordError(f"{run}: its answers are for people (`cited`), and a decoder's own are what is calibrated. Run it without.")
     known, held = _halves(stored)
     rows, right = [row for row, _ in known], [was for _, was in known]
     estimate = Estimate.fitted(rows, right)

@@ -2,12 +2,10 @@
 
 from typing import Any
 
-from infer.evaluation.scores import QuestionScores
+from infer.evaluation.scores import RIGHT_FROM, QuestionScores
 from refinery.contract.trace import Prediction
 from refinery.metrics.classification import auc, brier_score, expected_calibration_error, risk_coverage_area
 from refinery.metrics.registry import DEFAULT_METRICS, metrics_of
-
-_RIGHT_FROM = 0.5  # of the first metric that papers report on the dataset, as on a run's page
 
 
 class ConfidenceMeasures:
@@ -60,4 +58,4 @@ def own_scores(row: QuestionScores, prediction: Prediction) -> dict[str, float]:
 def is_right(scores: dict[str, float], dataset: str) -> bool | None:
     """Whether an answer with these scores counts as right; None if it was not scored."""
     score = next((scores[name] for name in (*metrics_of(dataset), *DEFAULT_METRICS) if name in scores), None)
-    return None if score is None else score >= _RIGHT_FROM
+    return None if score is None else score >= RIGHT_FROM

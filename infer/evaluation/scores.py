@@ -17,6 +17,7 @@ from refinery.runtime.files.fingerprint import id_number
 
 SCORES_FILE = "scores.jsonl"
 JUDGEMENTS_FILE = "judgements.jsonl"
+RIGHT_FROM = 0.5  # of the first metric that papers report on the dataset, as in the scripts of a run's page
 UPPER_BOUND = "upper_bound"  # the end of the name of the system with a tree's best path
 
 

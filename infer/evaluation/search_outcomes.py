@@ -4,12 +4,11 @@
 ends in the selected answer has; its upper bound if any path has.
 """
 
-from infer.evaluation.scores import QuestionScores
+from infer.evaluation.scores import RIGHT_FROM, QuestionScores
 from refinery.metrics.registry import metrics_of
 
 FOUND = "recall.retrieval"
 OUTCOMES = ("found, right", "found, wrong", "missed, right", "missed, wrong")
-_RIGHT_FROM = 0.5  # of the first metric that the dataset's papers report, as on a run's page
 
 
 def outcome(row: QuestionScores, system: str) -> dict[str, float]:
@@ -17,5 +16,5 @@ def outcome(row: QuestionScores, system: str) -> dict[str, float]:
     scores, metric = row.scores[system], metrics_of(row.dataset)[0]
     if FOUND not in scores or metric not in scores:
         return {}
-    found, right = "found" if scores[FOUND] == 1 else "missed", "right" if scores[metric] >= _RIGHT_FROM else "wrong"
+    found, right = "found" if scores[FOUND] == 1 else "missed", "right" if scores[metric] >= RIGHT_FROM else "wrong"
     return {name: float(name == f"{found}, {right}") for name in OUTCOMES}

@@ -20,6 +20,7 @@ from refinery.prompts.render import render_prompt
 from refinery.runtime.recipe import Recipe
 from refinery.text import normalize_answer
 
+SAID_WITHOUT_ANSWER = "The documents do not answer this question."
 WRITER = "writer"  # the role, and the step in the trace
 _NOT_ANSWERED = "NOT ANSWERED"  # as the prompt asks for it
 _MATCHES = 2 / 3  # of a sentence's words
@@ -32,9 +33,7 @@ class CitedAnswer(Recipe):
     """How an answer for people is written."""
 
     max_new_tokens: int = Field(default=512, description="the most tokens of the answer; `max_new_tokens` beside it is the draft's", ge=1)
-    not_answered: str = Field(
-        default="The documents do not answer this question.", description="what is said where the passages do not give the answer"
-    )
+    not_answered: str = Field(default=SAID_WITHOUT_ANSWER, description="what is said where the passages do not give the answer")
 
 
 async def cited_answer(draft: Prediction, session: Session, options: CitedAnswer) -> Prediction:

@@ -10,7 +10,7 @@ from typing import Any
 from infer.evaluation.error_cause import why_wrong
 from infer.evaluation.finished_runs import StoredRun, stored_runs
 from infer.evaluation.rows_by_id import RowsById
-from infer.evaluation.scores import has_gold
+from infer.evaluation.scores import RIGHT_FROM, has_gold
 from infer.steps.selection import LEARNED, Definition, confidence, path_values, select_path, selectable, vote_key
 from infer.viewing.card import run_card
 from infer.viewing.trace_tree import prediction_tree
@@ -27,7 +27,6 @@ _WORDS = {"right": "right", "wrong": "wrong", "view": "what if selected by", "no
 _COLUMNS = ("score", "F1", "calls", "tokens", "confidence")
 _CONFIDENCE = Definition("fixed")  # the geometric mean of the probabilities of the answer's tokens
 _UPPER_BOUND = "upper bound"
-_RIGHT_FROM = 0.5  # as in the page's scripts
 
 
 def write(paths: Sequence[Path], output: Path, *, limit: int | None, project: str = "") -> int:
@@ -95,7 +94,7 @@ class _ShownRun:
             question,
             prediction,
             path=None if path is None else prediction.paths[path],
-            right_elsewhere=any((score or 0) >= _RIGHT_FROM for score in scores),
+            right_elsewhere=any((score or 0) >= RIGHT_FROM for score in scores),
         )
 
     def _found_supporting(self) -> bool:
@@ -175,7 +174,7 @@ def _cells(
     cells: list[Cell] = []
     for number, (answer, score, f1) in enumerate(zip(answers, scores, f1s, strict=True)):
         cell: Cell = {"text": answer, "score": score, "numbers": [score, f1, *spent, sure[number]]}
-        if score is not None and score < _RIGHT_FROM:
+        if score is not None and score < RIGHT_FROM:
             cell["why"] = run.why_wrong(question, prediction, scores, number if prediction.paths else None)
         cells.append(cell)
     return cells

@@ -15,9 +15,8 @@ from refinery.contract.records import Passage, Question, read_records
 from refinery.errors import RecordError
 from refinery.prompts.render import Prompt
 from refinery.repeated_questions import AskedQuestions
-from refinery.similar_texts import SimilarTexts
+from refinery.similar_texts import SimilarTexts, words_of
 from refinery.text import normalize_answer
-from refinery.unspaced import pairs_apart
 
 
 def read_examples(path: Path) -> list[Question]:
@@ -51,17 +50,13 @@ def usable_examples(rows: Sequence[Question], *, hops: int, held_out: Sequence[P
     """The rows about `hops` passages, without held-out questions and without those about a passage that is held out."""
     similar: SimilarTexts[None] = SimilarTexts()
     for passage in held_out:
-        similar.add(_words(passage), None)
+        similar.add(words_of(text_of(passage)), None)
 
     def is_held_out(passage: Passage) -> bool:
-        return any(True for _ in similar.similar(_words(passage)))
+        return any(True for _ in similar.similar(words_of(text_of(passage))))
 
     usable = (row for row in rows if len(row.passages or ()) == hops and row.split not in HELD_OUT)
     return [row for row in usable if not any(map(is_held_out, row.passages or ()))]
-
-
-def _words(passage: Passage) -> frozenset[str]:
-    return frozenset(pairs_apart(normalize_answer(text_of(passage))).split())
 
 
 def text_of(passage: Passage) -> str:

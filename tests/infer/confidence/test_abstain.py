@@ -131,3 +131,17 @@ def test_a_damaged_calibration_is_one_line(run, content, tmp_path, capsys):
     (tmp_path / "r.yaml").write_text(yaml.safe_dump(recipe | {"questions": ["q"], "output_dir": str(tmp_path / "o")}))
     assert main(["infer", str(tmp_path / "r.yaml")]) == 2
     assert "c.json: cannot be read as a calibration" in capsys.readouterr().err
+
+
+def test_answers_for_people_are_not_calibrated(stored_run, capsys):
+    run = stored_run("people", QUESTIONS, predictions(), cited={})
+    assert main(["calibrate", str(run)]) == 2
+    assert "its answers are for people (`cited`)" in capsys.readouterr().err
+
+
+def test_a_recipe_without_a_judge_and_a_judge_with_a_risk_are_refused(run, tmp_path, capsys):
+    (tmp_path / "r.yaml").write_text("decoder: rag\n")
+    assert main(["calibrate", str(tmp_path / "r.yaml")]) == 2
+    assert "Name a judge of this recipe with --role" in capsys.readouterr().err
+    assert main(["calibrate", str(tmp_path / "r.yaml"), "--role", "relevance", "--labels", "x", "--risk", "0.1"]) == 2
+    assert "--risk: is about the answers of a run" in capsys.readouterr().err
