@@ -121,7 +121,7 @@ def one_of_a_kind():
         known.add(kind)
 
 
-@pytest.mark.parametrize("path", one_of_a_kind())
+@pytest.mark.parametrize("path", list(one_of_a_kind()))
 def test_the_tiny_twin_trains_for_two_steps(path, tiny_of, tmp_path):
     """All that differs is what a CPU forces: a tiny base, a few rows, batches of one, two steps."""
     recipe = load_recipe(path, TrainRecipe)
